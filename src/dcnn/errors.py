@@ -1,0 +1,26 @@
+"""What a user sees when an input is wrong: one message that says where, what was found and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DcnnError(Exception):
+    """Anything dcnn raises on purpose; the command line prints it without a traceback."""
+
+
+class InputError(DcnnError, ValueError):
+    """A file, a name or a value given by the user is wrong; the command line exits with code 2."""
+
+
+def unknown(kind: str, name: object, valid: Iterable[str]) -> InputError:
+    """An :class:`InputError` for a name that does not exist, with the closest valid one suggested.
+
+    >>> print(unknown("activation", "irellu", ["irelu", "silu"]))
+    unknown activation 'irellu'; did you mean 'irelu'? Valid: irelu, silu
+    """
+    names = sorted(valid)
+    close = get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return InputError(f"unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")
