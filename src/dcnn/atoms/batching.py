@@ -1,0 +1,202 @@
+"""From structures to tensors: :func:`batch`, :func:`collate`, and :class:`Batcher` for training loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dcnn.atoms.neighbours import PairCache, Pairs, half_pairs
+from dcnn.atoms.structures import AtomsBatch, Edges, Structure
+from dcnn.errors import InputError
+
+
+class _Topology(NamedTuple):
+    """All indices of a batch; one object serves every batch made of the same pair lists."""
+
+    system: Tensor
+    pair_i: Tensor
+    pair_j: Tensor
+    shift: Tensor | None
+    edges: Edges
+
+
+@lru_cache(maxsize=4)
+def _topology(frames: tuple[Pairs, ...], dtype: torch.dtype) -> _Topology:
+    atoms = np.array([frame.n_atoms for frame in frames])
+    before = np.repeat(np.cumsum(atoms) - atoms, [len(frame) for frame in frames])
+    pair_i = torch.from_numpy(np.concatenate([frame.i for frame in frames]) + before)
+    pair_j = torch.from_numpy(np.concatenate([frame.j for frame in frames]) + before)
+    shift = None
+    if any(frame.shift is not None for frame in frames):
+        parts = [np.zeros((len(f), 3), np.int64) if f.shift is None else f.shift for f in frames]
+        shift = torch.from_numpy(np.concatenate(parts)).to(dtype)
+    system = torch.from_numpy(np.repeat(np.arange(len(frames)), atoms))
+    return _Topology(system, pair_i, pair_j, shift, Edges(pair_i, pair_j, int(atoms.sum()), frames))
+
+
+def _joined(values: Iterable[Any], dtype: torch.dtype, stack: bool = False) -> Tensor | None:
+    """The values as one tensor, or None if a structure lacks its own."""
+    parts = list(values)
+    if any(part is None for part in parts):
+        return None
+    return torch.from_numpy(np.stack(parts) if stack else np.concatenate(parts)).to(dtype)
+
+
+def collate(
+    structures: Sequence[Structure],
+    neighbours: float | Sequence[Pairs],
+    dtype: torch.dtype = torch.float64,
+) -> AtomsBatch:
+    """One :class:`AtomsBatch` of several structures.
+
+    ``neighbours`` is the cutoff, or the pair lists of the structures where they are known already
+    (:class:`Batcher` keeps them between epochs). A label is taken over where *every* structure has it.
+    """
+    if len(structures) == 0:
+        raise InputError("cannot make a batch of no structures: the split or selection is empty")
+    if isinstance(neighbours, (int, float)):
+        cutoff = float(neighbours)
+        frames = tuple(half_pairs(s.positions, cutoff, s.cell, s.pbc) for s in structures)
+    else:
+        frames = tuple(neighbours)
+        cutoff = frames[0].cutoff
+    topology = _topology(frames, dtype)
+    cell = pbc = None
+    if topology.shift is not None:
+        zero = np.zeros((3, 3))
+        cell = _joined((zero if s.cell is None else s.cell for s in structures), dtype, stack=True)
+        pbc = _joined((s.pbc for s in structures), torch.bool, stack=True)
+    z, positions = (
+        np.concatenate([s.z for s in structures]),
+        np.concatenate([s.positions for s in structures]),
+    )
+    return AtomsBatch(
+        z=torch.from_numpy(z),
+        positions=torch.from_numpy(positions).to(dtype),
+        system=topology.system,
+        n_systems=len(structures),
+        cell=cell,
+        pbc=pbc,
+        pair_i=topology.pair_i,
+        pair_j=topology.pair_j,
+        pair_shift=topology.shift,
+        cutoff=cutoff,
+        energy=_joined((s.energy for s in structures), torch.float64, stack=True),
+        forces=_joined((s.forces for s in structures), dtype),
+        stress=_joined((s.stress for s in structures), dtype, stack=True),
+        edges=topology.edges,
+    )
+
+
+def batch(
+    z: Any,
+    positions: Any,
+    system: Any = None,
+    cell: Any = None,
+    pbc: Any = None,
+    cutoff: float = 6.0,
+) -> AtomsBatch:
+    """An :class:`AtomsBatch` of tensors or arrays: ``z`` (N,), ``positions`` (N, 3), ``system`` (N,) or None.
+
+    ``cell`` is (3, 3) or (B, 3, 3) with lattice vectors as rows; ``pbc`` defaults to all directions when a
+    cell is given. ``positions`` and ``cell`` keep their graph, so derivatives go through the batch.
+
+    >>> water = batch(z=[8, 1, 1], positions=[[0.0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
+    >>> water.pair_i.tolist(), water.pair_j.tolist()
+    ([0, 0, 1], [1, 2, 2])
+    """
+    positions = torch.as_tensor(positions)
+    if not positions.is_floating_point():
+        positions = positions.to(torch.get_default_dtype())
+    device, dtype = positions.device, positions.dtype
+    z = torch.as_tensor(z, device=device).long()
+    system = torch.zeros_like(z) if system is None else torch.as_tensor(system, device=device).long()
+    n = len(z)
+    if positions.shape != (n, 3) or system.shape != (n,) or n == 0:
+        raise InputError(
+            f"batch: z {tuple(z.shape)}, positions {tuple(positions.shape)} and system {tuple(system.shape)} "
+            "do not fit; expected (N,), (N, 3) and (N,) with at least one atom"
+        )
+    if int(z.min()) < 1 or int(z.max()) > 118:
+        raise InputError(
+            f"batch: unknown element with atomic number {int(z.min() if z.min() < 1 else z.max())}"
+        )
+    n_systems = int(system.max()) + 1
+    if cell is not None:
+        cell = torch.as_tensor(cell, device=device).to(dtype)
+        cell = cell.expand(n_systems, 3, 3) if cell.dim() == 2 else cell
+        n_systems = max(n_systems, len(cell))
+        pbc = torch.as_tensor(True if pbc is None else pbc, device=device).bool().expand(n_systems, 3)
+    members = [np.flatnonzero(system.cpu().numpy() == b) for b in range(n_systems)]
+    points = positions.detach().cpu().double().numpy()
+    cells = None if cell is None else cell.detach().cpu().double().numpy()
+    frames = [
+        half_pairs(points[atoms], cutoff)
+        if cells is None
+        else half_pairs(points[atoms], cutoff, cells[b], pbc[b].cpu().numpy())
+        for b, atoms in enumerate(members)
+    ]
+    pair_i, pair_j = (
+        torch.from_numpy(
+            np.concatenate([atoms[getattr(f, side)] for atoms, f in zip(members, frames, strict=True)])
+        )
+        for side in "ij"
+    )
+    periodic = [f.shift for f in frames if f.shift is not None]
+    shift = None
+    if periodic:
+        parts = [np.zeros((len(f), 3), np.int64) if f.shift is None else f.shift for f in frames]
+        shift = torch.from_numpy(np.concatenate(parts)).to(device, dtype)
+    return AtomsBatch(
+        z=z,
+        positions=positions,
+        system=system,
+        n_systems=n_systems,
+        cell=cell,
+        pbc=pbc if cell is not None else None,
+        pair_i=pair_i.to(device),
+        pair_j=pair_j.to(device),
+        pair_shift=shift,
+        cutoff=cutoff,
+    )
+
+
+class Batcher:
+    """Batches of a dataset by frame numbers, with every pair list computed once.
+
+    ``batcher([3, 1, 4])`` is the batch of these frames. Pair lists, and triplets once a network has asked for
+    them, stay in memory up to ``memory`` bytes; frames whose lists are equal share them, so that a small
+    molecule with all its atoms inside the cutoff costs nothing but the copy of its positions.
+    """
+
+    def __init__(
+        self,
+        dataset: Sequence[Structure],
+        cutoff: float,
+        dtype: torch.dtype = torch.float32,
+        memory: int = 2 * 1024**3,
+    ) -> None:
+        self.dataset = dataset
+        self.dtype = dtype
+        self.pairs = PairCache(cutoff, memory)
+
+    def __call__(self, frames: Iterable[int]) -> AtomsBatch:
+        numbers = [int(frame) for frame in frames]
+        structures = [self.dataset[number] for number in numbers]
+        lists = [self._pairs(n, s) for n, s in zip(numbers, structures, strict=True)]
+        return collate(structures, lists, self.dtype)
+
+    def _pairs(self, number: int, structure: Structure) -> Pairs:
+        def compute() -> Pairs:
+            try:
+                return half_pairs(structure.positions, self.pairs.cutoff, structure.cell, structure.pbc)
+            except InputError as error:
+                where = getattr(self.dataset, "where", "frame {}".format)
+                raise InputError(f"{where(number)}: {error}") from None
+
+        return self.pairs.get(number, compute)
