@@ -1,0 +1,156 @@
+"""Activations made of powers, exponentials and sines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dcnn.activations.base import Activation
+from dcnn.activations.dilogarithm import horner, terms_for
+
+
+class Identity(Activation):
+    """σ(x) = x."""
+
+    name = "identity"
+    smoothness = math.inf
+    vanishing_order = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+    def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        return [x.clone() if n == 0 else torch.full_like(x, float(n == 1)) for n in orders]
+
+    def _integral(self, x: Tensor) -> Tensor:
+        return (x * x).mul_(0.5)
+
+
+class ReLU(Activation):
+    """σ(x) = max(0, x), with σ′(0) = 0."""
+
+    name = "relu"
+    smoothness = 0
+    vanishing_order = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x)
+
+    def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        return [self._nth(x, n) for n in orders]
+
+    def _nth(self, x: Tensor, n: int) -> Tensor:
+        if n == 0:
+            return torch.relu(x)
+        return (x > 0).to(x.dtype) if n == 1 else torch.zeros_like(x)
+
+    def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
+        if n == 1:
+            return torch.ops.aten.threshold_backward(factor, x, 0.0)
+        return super()._scaled(factor, x, n)
+
+    def _integral(self, x: Tensor) -> Tensor:
+        return torch.relu(x).square_().mul_(0.5)
+
+
+class LeakyReLU(Activation):
+    """σ(x) = x for x > 0, ``negative_slope`` · x otherwise."""
+
+    name = "leaky_relu"
+    smoothness = 0
+    vanishing_order = 2
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__()
+        self.negative_slope = negative_slope
+
+    def extra_repr(self) -> str:
+        return f"negative_slope={self.negative_slope}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.leaky_relu(x, self.negative_slope)
+
+    def _slope(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, x.new_ones(()), x.new_full((), self.negative_slope))
+
+    def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        return [self._nth(x, n) for n in orders]
+
+    def _nth(self, x: Tensor, n: int) -> Tensor:
+        if n == 0:
+            return F.leaky_relu(x, self.negative_slope)
+        return self._slope(x) if n == 1 else torch.zeros_like(x)
+
+    def _integral(self, x: Tensor) -> Tensor:
+        return F.leaky_relu(x, self.negative_slope).mul_(x).mul_(0.5)
+
+
+class ELU(Activation):
+    """σ(x) = ``scale`` · x for x > 0, ``scale`` · ``alpha`` · (eˣ − 1) otherwise."""
+
+    name = "elu"
+    vanishing_order = None
+    scale = 1.0
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+        # the slopes on both sides of 0 are 1 and alpha, the curvatures 0 and alpha
+        self.smoothness = 1 if alpha == 1 else 0
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}"
+
+    def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        return [self._nth(x, n) for n in orders]
+
+    def _nth(self, x: Tensor, n: int) -> Tensor:
+        if n == 0:
+            return torch.ops.aten.elu(x, self.alpha, self.scale)
+        left = torch.exp(x.clamp(max=0.0)).mul_(self.scale * self.alpha)
+        return torch.where(x > 0, x.new_full((), self.scale * (n == 1)), left)
+
+    def _integral(self, x: Tensor) -> Tensor:
+        left = x.clamp(max=0.0)
+        terms = terms_for(x.dtype, 18, 10)
+        near = horner(left, [1 / math.factorial(k + 2) for k in range(terms)]).mul_(left).mul_(left)
+        left = torch.where(left > -1, near, torch.expm1(left).sub_(left))  # eˣ − 1 − x
+        return torch.where(x > 0, x * x * 0.5, left.mul_(self.alpha)).mul_(self.scale)
+
+
+class SELU(ELU):
+    """ELU with the self-normalising constants of Klambauer et al. (2017)."""
+
+    name = "selu"
+    scale = 1.0507009873554805
+
+    def __init__(self) -> None:
+        super().__init__(alpha=1.6732632423543772)
+
+    def extra_repr(self) -> str:
+        return ""
+
+
+class Sin(Activation):
+    """σ(x) = sin x."""
+
+    name = "sin"
+    smoothness = math.inf
+    vanishing_order = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(x)
+
+    def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        return [self._nth(x, n) for n in orders]
+
+    def _nth(self, x: Tensor, n: int) -> Tensor:
+        value = torch.cos(x) if n % 2 else torch.sin(x)
+        return value.neg_() if n % 4 > 1 else value
+
+    def _integral(self, x: Tensor) -> Tensor:
+        return torch.sin(x * 0.5).square_().mul_(2.0)  # 1 − cos x without its cancellation at 0
