@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
 from dcnn.errors import InputError
@@ -68,6 +69,15 @@ def _raised(orders: Sequence[int]) -> tuple[int, ...]:
     return tuple(n + 1 for n in orders)
 
 
+def _primals(ctx: Any) -> list[Tensor]:
+    """The saved tensors without their innermost tangents.
+
+    PyTorch switches forward mode off inside ``jvp``, which makes nested forward mode return zeros without a
+    word (its issue 197867). Switched on again, only the level being differentiated has to be taken off.
+    """
+    return [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]
+
+
 class _Derivatives(torch.autograd.Function):
     """x → (σ⁽ⁿ⁾(x) for n in orders), saving x alone."""
 
@@ -91,9 +101,10 @@ class _Derivatives(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, ...]:
-        (x,) = ctx.saved_tensors
-        slopes = _Derivatives.apply(x, ctx.activation, _raised(ctx.orders))
-        return tuple(slope * tangent for slope in slopes)
+        with forward_ad._set_fwd_grad_enabled(True):
+            (x,) = _primals(ctx)
+            slopes = _Derivatives.apply(x, ctx.activation, _raised(ctx.orders))
+            return tuple(slope * tangent for slope in slopes)
 
     @staticmethod
     def vmap(
@@ -143,9 +154,10 @@ class _WeightedSum(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor | None, _: None, __: None, *tangents: Tensor | None) -> Tensor | None:
-        x, *weights = ctx.saved_tensors
-        moved = [None if tangent is None else tangent * w for w in weights]
-        return _weighted_sum(x, ctx.activation, ctx.orders + _raised(ctx.orders), [*tangents, *moved])
+        with forward_ad._set_fwd_grad_enabled(True):
+            x, *weights = _primals(ctx)
+            moved = [None if tangent is None else tangent * w for w in weights]
+            return _weighted_sum(x, ctx.activation, ctx.orders + _raised(ctx.orders), [*tangents, *moved])
 
     @staticmethod
     def vmap(

@@ -36,6 +36,7 @@ class Integrated(Activation):
 class IReLU(Integrated):
     """σ(x) = ½·max(0, x)², with σ′ = ReLU and σ″ the step function.
 
+    >>> import torch
     >>> IReLU()(torch.tensor([-1.0, 3.0]))
     tensor([0.0000, 4.5000])
     """
