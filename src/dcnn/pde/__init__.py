@@ -1,1 +1,24 @@
+"""Partial differential equations: problems, their known solutions, PDEBench files."""
 
+from dcnn.pde import data, problems
+from dcnn.pde.conditions import Condition, Dirichlet, Initial, Neumann, Outgoing, Periodic, Sampled
+from dcnn.pde.field import Field
+from dcnn.pde.problem import Collocation, Hard, Problem
+from dcnn.pde.solution import Solution
+
+__all__ = [
+    "Collocation",
+    "Condition",
+    "Dirichlet",
+    "Field",
+    "Hard",
+    "Initial",
+    "Neumann",
+    "Outgoing",
+    "Periodic",
+    "Problem",
+    "Sampled",
+    "Solution",
+    "data",
+    "problems",
+]

@@ -1,1 +1,82 @@
+"""Problems by name; a user's own from a file."""
 
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from dcnn.errors import InputError, unknown
+from dcnn.pde.problem import Problem
+from dcnn.pde.problems.advection import Advection, AdvectionAsPublished
+from dcnn.pde.problems.compressible import Compressible, CompressibleAsPublished
+from dcnn.pde.problems.diffusion_reaction import DiffusionReaction, DiffusionReactionAsPublished
+
+_RIGHT: dict[str, type[Problem]] = {
+    problem.name: problem
+    for problem in (
+        Advection,
+        Compressible,
+        DiffusionReaction,
+    )
+}
+_AS_PUBLISHED: dict[str, type[Problem]] = {
+    problem.name: problem
+    for problem in (AdvectionAsPublished, CompressibleAsPublished, DiffusionReactionAsPublished)
+}
+NAMES = tuple(_RIGHT)
+
+__all__ = ["NAMES", "get", "load_file"]
+
+
+def get(name: str, fidelity: str = "text", **given: Any) -> Problem:
+    """A problem by name (or the path of a user's own file) with parameters, options and `trainable`.
+
+    ``fidelity="scripts"`` gives the three problems of the paper as its scripts pose them.
+
+    >>> get("advection", beta=0.2).residuals.__name__
+    'residuals'
+    >>> get("advektion")
+    Traceback (most recent call last):
+    dcnn.errors.InputError: unknown problem 'advektion'; did you mean 'advection'? Valid: ...
+    """
+    if name.endswith(".py"):
+        return load_file(name, **given)
+    if fidelity not in ("text", "scripts"):
+        raise unknown("fidelity", fidelity, ("text", "scripts"))
+    if name not in _RIGHT:
+        raise unknown("problem", name, NAMES)
+    known = _RIGHT if fidelity == "text" else _AS_PUBLISHED
+    if name not in known:
+        raise InputError(f"{name} is not in the paper; fidelity='scripts' exists for {', '.join(known)}")
+    return known[name](**given)
+
+
+def load_file(path: str | Path, **given: Any) -> Problem:
+    """The problem that a Python file defines, checked: its only (or last) subclass of ``Problem``."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such problem file")
+    spec = importlib.util.spec_from_file_location(f"dcnn_problem_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # inspect needs it to find the source of the class
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        line = getattr(error, "lineno", None) or (lines[-1] if lines else None)
+        raise InputError(f"{path}, line {line}: {type(error).__name__}: {error}") from error
+    found = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, Problem) and c.__module__ == module.__name__
+    ]
+    if not found:
+        raise InputError(f"{path}: defines no subclass of dcnn.pde.Problem")
+    problem = found[-1](**given)
+    problem.check()
+    return problem

@@ -1,0 +1,64 @@
+"""Reference solutions are computed once and kept in the user's cache directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dcnn.pde.solution import Solution
+
+VERSION = 1  # raise when a solver changes its results
+
+
+def cache_directory() -> Path:
+    """$XDG_CACHE_HOME/dcnn, or ~/.cache/dcnn."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dcnn"
+
+
+def cached(identity: dict[str, Any], compute: Callable[[], Solution | None]) -> Solution | None:
+    """``compute()``, or what it returned for the same `identity` before."""
+    text = json.dumps({"version": VERSION, **identity}, sort_keys=True)
+    path = cache_directory() / "references" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.npz"
+    found = _read(path)
+    if found is None:
+        found = compute()
+        if found is not None:
+            _write(path, found)
+    return found
+
+
+def _read(path: Path) -> Solution | None:
+    try:
+        with np.load(path) as stored:
+            pick = {kind: {k[2:]: stored[k] for k in stored if k.startswith(kind)} for kind in ("g:", "f:")}
+            return Solution(pick["g:"], pick["f:"], str(stored["source"]))
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        zipfile.BadZipFile,
+    ):  # absent or damaged: compute it again
+        return None
+
+
+def _write(path: Path, solution: Solution) -> None:
+    """Written beside its place and renamed, so that a reader never sees half a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".npz")
+    except OSError:  # a read-only home is no reason to fail: the solution is computed again next time
+        return
+    with os.fdopen(handle, "wb") as file:
+        arrays: dict[str, Any] = {f"g:{k}": v for k, v in solution.grid.items()}
+        arrays |= {f"f:{k}": v for k, v in solution.fields.items()}
+        np.savez_compressed(file, source=np.array(solution.source), **arrays)
+    os.replace(name, path)

@@ -1,0 +1,281 @@
+"""A PDE as a short readable class: domain, fields, residuals, conditions and, if known, its solution."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from dcnn.errors import InputError, unknown
+from dcnn.pde.cache import cached
+from dcnn.pde.conditions import Condition, Periodic
+from dcnn.pde.field import Field, Recorder, call_by_name
+from dcnn.pde.solution import Solution
+
+
+@dataclass(frozen=True)
+class Collocation:
+    """How many points a problem is trained on, and how they are drawn.
+
+    With `shared`, as in the published scripts, residuals are also evaluated on the boundary and initial
+    points, and conditions pick their points among all of them instead of drawing their own.
+    """
+
+    domain: int = 4096
+    boundary: int = 512
+    initial: int = 1024
+    distribution: str = "sobol"
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Hard:
+    """A field that meets conditions by construction: u = lift + factor · network.
+
+    `lift` and `factor` are functions of coordinates (by argument name); `satisfies` names the terms that
+    are exactly zero then and need not be trained.
+    """
+
+    factor: Callable[..., Tensor]
+    lift: Callable[..., Tensor]
+    satisfies: tuple[str, ...] = ()
+
+
+class Problem:
+    """Base of all problems. A subclass states what is below; see ``examples/my_problem.py``.
+
+    ``residuals`` takes arguments by name: fields (``u``, with ``u.x``, ``u.xx``, ``u.xt`` …), coordinates
+    (tensors (N,)) and ``everywhere`` (values of all fields on all rows of a batch, ``everywhere.u``).
+    Parameters and options are read as ``self.<name>``; a trainable parameter is a tensor.
+    """
+
+    name: ClassVar[str] = ""
+    coordinates: ClassVar[tuple[str, ...]] = ()
+    domain: Mapping[str, tuple[float, float]] = {}
+    fields: ClassVar[tuple[str, ...]] = ()
+    parameters: Mapping[str, float] = {}
+    options: ClassVar[Mapping[str, Any]] = {}
+    periodic: ClassVar[
+        Mapping[str, float]
+    ] = {}  # axis -> period, for inputs that are periodic by construction
+    collocation: ClassVar[Collocation] = Collocation()
+    expensive: ClassVar[bool] = False  # whether `solve` takes seconds, so that its result is kept on disk
+
+    residuals: Callable[..., dict[str, Tensor]]
+
+    def __init__(self, trainable: str | Sequence[str] = (), **given: Any):
+        self._check_statement()
+        for key in given:
+            if key not in (*self.parameters, *self.options):
+                raise unknown(
+                    f"parameter of {self.where}", key, (*self.parameters, *self.options, "trainable")
+                )
+        numbers = {key: _number(self.where, key, given.get(key, v)) for key, v in self.parameters.items()}
+        self.parameters = numbers
+        self.settings = {key: given.get(key, value) for key, value in self.options.items()}
+        self.unknowns = nn.ParameterDict()
+        for key in (trainable,) if isinstance(trainable, str) else trainable:
+            if key not in numbers:
+                raise unknown(f"trainable parameter of {self.where}", key, numbers)
+            self.unknowns[key] = nn.Parameter(torch.tensor(numbers[key], dtype=torch.get_default_dtype()))
+
+    def __getattr__(self, key: str) -> Any:
+        if not key.startswith("_"):
+            for values in (self.unknowns, self.parameters, self.settings):
+                if key in values:
+                    return values[key]
+        raise AttributeError(
+            f"{type(self).__name__} has no {key!r}; parameters: {', '.join(self.parameters) or 'none'}"
+        )
+
+    # ---- what a subclass may state beyond the attributes above -------------------------------------------
+
+    def conditions(self) -> Sequence[Condition]:
+        """Initial and boundary conditions, measured data."""
+        return ()
+
+    def hard_constraints(self) -> dict[str, Hard]:
+        """Output transforms per field by which conditions can hold exactly; empty if there are none."""
+        return {}
+
+    def scales(self) -> dict[str, tuple[float, float]]:
+        """(offset, unit) per field such that (field − offset) / unit is of order one."""
+        return dict.fromkeys(self.fields, (0.0, 1.0))
+
+    def solve(self) -> Solution | None:
+        """The solution on a grid, computed; None if there is no way to know it."""
+        return None
+
+    # ---- what a trainer uses ------------------------------------------------------------------------------
+
+    @property
+    def where(self) -> str:
+        """The name of the problem, or the file it was written in, for messages."""
+        try:
+            path = inspect.getsourcefile(type(self))
+        except (TypeError, OSError):
+            path = None
+        inside = path is None or Path(path).is_relative_to(Path(__file__).parent)
+        return (self.name or type(self).__name__) if inside or path is None else path
+
+    def axis(self, coordinate: str) -> int:
+        """Column of a coordinate."""
+        if coordinate not in self.coordinates:
+            raise unknown(f"coordinate of {self.where}", coordinate, self.coordinates)
+        return self.coordinates.index(coordinate)
+
+    def stretch(self, unit: Tensor) -> Tensor:
+        """Points of the domain (N, coordinates) from points of the unit cube."""
+        low, high = torch.tensor([self.domain[c] for c in self.coordinates], dtype=unit.dtype).to(unit).T
+        return low + (high - low) * unit
+
+    def named_fields(self, partials: Mapping[str, Tensor]) -> dict[str, Field]:
+        """The objects that ``residuals`` computes with, from partial derivatives (N, fields)."""
+        return {f: Field(f, i, partials, self.coordinates) for i, f in enumerate(self.fields)}
+
+    def evaluate(
+        self, partials: Mapping[str, Tensor], points: Tensor, everywhere: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Residuals (N,) by name from the partial derivatives at `points`.
+
+        `everywhere` (M, fields): values on all rows of the batch, for problems with ``needs_everywhere``.
+        """
+        rows = partials[""] if everywhere is None else everywhere
+        available = {
+            **self.named_fields(partials),
+            **dict(zip(self.coordinates, points.unbind(1), strict=True)),
+            "everywhere": SimpleNamespace(**dict(zip(self.fields, rows.unbind(1), strict=True))),
+        }
+        return call_by_name(self.residuals, available, f"{self.where}: residuals")
+
+    @cached_property
+    def _dry_run(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(wanted partial derivatives, names of the residuals), found by evaluating them once."""
+        recorder = Recorder(len(self.fields))
+        middle = self.stretch(torch.full((3, len(self.coordinates)), 0.5, dtype=torch.float64))
+        try:
+            named = self.evaluate(recorder, middle, recorder.values_seen)
+        except InputError as error:
+            raise InputError(_prefixed(self.where, str(error))) from None
+        except Exception as error:
+            raise InputError(
+                f"{self.where}: residuals{_line_of(error)}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(named, dict) or not named:
+            raise InputError(f'{self.where}: residuals must return a dict such as {{"equation": u.t - u.xx}}')
+        for term, value in named.items():
+            if not isinstance(value, Tensor) or value.shape != (3,):
+                shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                raise InputError(f"{self.where}: residual {term!r} must be one number a point, found {shape}")
+        return ("", *(letters for letters in recorder if letters)), tuple(named)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Partial derivatives that the residuals use, e.g. ("", "t", "x"); the value "" always first."""
+        return self._dry_run[0]
+
+    @property
+    def equations(self) -> tuple[str, ...]:
+        """Names of the residuals."""
+        return self._dry_run[1]
+
+    @property
+    def needs_everywhere(self) -> bool:
+        """Whether a residual at one point depends on the values at all others (a quirk of the scripts)."""
+        return "everywhere" in inspect.signature(self.residuals).parameters
+
+    def soft_conditions(self, embedded: bool = False, hard: bool = False) -> list[Condition]:
+        """The conditions that must be trained, checked.
+
+        Periodic ones fall away if the network's inputs are `embedded` periodically, those that
+        :meth:`hard_constraints` satisfies if they are used (`hard`).
+        """
+        exact = {name for h in self.hard_constraints().values() for name in h.satisfies} if hard else set()
+        found = []
+        for condition in self.conditions():
+            try:
+                terms = condition.terms(self)
+                condition.wanted(self)
+            except InputError as error:
+                raise InputError(_prefixed(self.where, str(error))) from None
+            by_inputs = embedded and isinstance(condition, Periodic) and condition.along in self.periodic
+            if not by_inputs and not exact.issuperset(terms):
+                found.append(condition)
+        return found
+
+    def reference(self) -> Solution | None:
+        """The known solution; an expensive one comes from the user's cache directory if it is there."""
+        return self._reference
+
+    def solution(self) -> Solution:
+        """The reference of a problem that must have one."""
+        found = self.reference()
+        if found is None:
+            raise InputError(f"{self.where}: no known solution (its `solve` returns none)")
+        return found
+
+    @cached_property
+    def _reference(self) -> Solution | None:
+        return cached(self.identity(), self.solve) if self.expensive else self.solve()
+
+    def identity(self) -> dict[str, Any]:
+        """What makes this problem's solution different from another's."""
+        return {"problem": self.where, **self.parameters, **{k: str(v) for k, v in self.settings.items()}}
+
+    def with_settings(self, **changes: Any) -> Problem:
+        """The same problem with other parameters or options."""
+        return type(self)(trainable=tuple(self.unknowns), **{**self.parameters, **self.settings, **changes})
+
+    def check(self) -> None:
+        """Raise an :class:`InputError` if the residuals or conditions cannot be evaluated."""
+        _ = self.wanted
+        unit = torch.full((4, len(self.coordinates)), 0.5, dtype=torch.float64)
+        for condition in self.soft_conditions():
+            condition.prepare(self, condition.place(self, unit))
+
+    def _check_statement(self) -> None:
+        for attribute in ("coordinates", "domain", "fields"):
+            if not getattr(type(self), attribute):
+                raise InputError(f"{self.where}: {type(self).__name__} states no {attribute}")
+        if not callable(getattr(type(self), "residuals", None)):
+            raise InputError(
+                f"{self.where}: {type(self).__name__} has no method residuals(self, {self.fields[0]})"
+            )
+        for key in {*self.domain} ^ {*self.coordinates}:
+            raise unknown(f"coordinate in the domain of {self.where}", key, self.coordinates)
+        for key, bounds in self.domain.items():
+            if not (len(bounds) == 2 and bounds[0] < bounds[1]):
+                raise InputError(f"{self.where}: domain of {key!r} must be (low, high), found {bounds}")
+        if any(len(c) != 1 for c in self.coordinates) or {*self.fields} & {*self.coordinates}:
+            raise InputError(f"{self.where}: coordinates are single letters and differ from the fields")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Problem:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update({key: copy.deepcopy(value, memo) for key, value in self.__dict__.items()})
+        return twin
+
+
+def _number(where: str, key: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: parameter {key} must be a number, found {value!r}") from None
+
+
+def _prefixed(where: str, message: str) -> str:
+    return message if where in message else f"{where}: {message}"
+
+
+def _line_of(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f", line {frames[-1].lineno} ({frames[-1].line})" if frames and frames[-1].line else ""

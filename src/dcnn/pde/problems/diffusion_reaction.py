@@ -1,0 +1,114 @@
+"""Two-component diffusion–reaction in the plane (FitzHugh–Nagumo): activator u, inhibitor v."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dcnn.errors import unknown
+from dcnn.pde.conditions import Condition, Neumann, Sampled
+from dcnn.pde.field import Field
+from dcnn.pde.problem import Collocation, Problem
+from dcnn.pde.problems.measured import cell_centres, file_sample, starting_points
+from dcnn.pde.solution import Array, Solution
+from dcnn.pde.solvers import solve_diffusion_reaction
+
+
+class DiffusionReaction(Problem):
+    """u_t = D_u Δu + u − u³ − k − v and v_t = D_v Δv + u − v on [−1, 1]², t ∈ [0, 5]; no flow outwards.
+
+    Options: `initial` is "noise" (N(0, 1) in every cell, as PDEBench) or "smooth" (a few cosine waves,
+    which a network can represent); `sample`, `seed`, `resolution` (cells a side) and `data` as for advection.
+    """
+
+    name = "diffusion_reaction"
+    coordinates = ("x", "y", "t")
+    domain = {"x": (-1.0, 1.0), "y": (-1.0, 1.0), "t": (0.0, 5.0)}
+    fields = ("u", "v")
+    parameters = {"D_u": 1e-3, "D_v": 5e-3, "k": 5e-3}
+    options = {"sample": 0, "seed": 0, "resolution": 128, "data": None, "initial": "noise"}
+    expensive = True
+
+    def residuals(self, u: Field, v: Field) -> dict[str, Tensor]:
+        return {
+            "activator": u.t - self.D_u * (u.xx + u.yy) - u + u**3 + self.k + v,
+            "inhibitor": v.t - self.D_v * (v.xx + v.yy) - u + v,
+        }
+
+    def conditions(self) -> Sequence[Condition]:
+        points, start = starting_points(self.solution() if self.data else self.start())
+        return [Sampled(points, name="initial", **start), Neumann(u=0.0, v=0.0)]
+
+    def start(self) -> Solution:
+        """The initial condition on the grid of the reference."""
+        axes = {axis: cell_centres(self, axis, self.resolution) for axis in "xy"}
+        if self.initial == "noise":
+            u, v = noise(self.seed + self.sample, self.resolution)
+        elif self.initial == "smooth":
+            rng = np.random.default_rng([self.seed, self.sample])
+            u, v = (cosine_waves(rng, axes["x"], axes["y"]) for _ in "uv")
+        else:
+            raise unknown("initial condition of diffusion_reaction", self.initial, ("noise", "smooth"))
+        return Solution({**axes, "t": np.zeros(1)}, {"u": u[..., None], "v": v[..., None]}, self.initial)
+
+    def solve(self) -> Solution:
+        if self.data:
+            return file_sample(self, {})
+        start, t = self.start(), np.linspace(*self.domain["t"], 101)
+        u0, v0 = (values[..., 0] for values in start.fields.values())
+        u, v = solve_diffusion_reaction(u0, v0, (2.0, 2.0), t, *self.parameters.values())
+        return Solution({**start.grid, "t": t}, {"u": u, "v": v}, "finite volumes, RK45")
+
+
+def noise(seed: int, cells: int) -> tuple[Array, Array]:
+    """Independent N(0, 1) values [x, y], the same as PDEBench draws for this seed."""
+    state = np.random.RandomState(seed)  # PDEBench's generator
+    u, v = (state.randn(cells, cells).T for _ in "uv")  # drawn as [y, x]
+    return u, v
+
+
+def cosine_waves(rng: np.random.Generator, x: Array, y: Array) -> Array:
+    """Σ a_mn cos(mπ(x+1)/2) cos(nπ(y+1)/2) for m, n ≤ 2, of unit variance; no flow through the walls."""
+    waves = [np.cos(0.5 * np.pi * m * (axis + 1)) for axis in (x, y) for m in range(3)]
+    total = np.einsum("mn,mx,ny->xy", rng.normal(size=(3, 3)), waves[:3], waves[3:])
+    return (total - total.mean()) / total.std()
+
+
+class DiffusionReactionAsPublished(DiffusionReaction):
+    """The set-up of the paper's scripts, mistakes included.
+
+    Residuals are added up; no-flow holds for u only; x and y are exchanged between initial and test data;
+    the "30 %" of the data are 38 of the first 128 rows, all in one corner.
+    """
+
+    collocation = Collocation(
+        domain=1000, boundary=1000, initial=5000, distribution="hammersley", shared=True
+    )
+    expensive = False  # it takes the reference of the right problem
+
+    def residuals(self, u: Field, v: Field) -> dict[str, Tensor]:
+        activator = u.t - (u - u**3 - self.k - v) - self.D_u * (u.xx + u.yy)
+        inhibitor = v.t - (u - v) - self.D_v * (v.xx + v.yy)
+        return {"f": activator + inhibitor}
+
+    def conditions(self) -> Sequence[Condition]:
+        test = self.solution()
+        first = test.at("t", slice(0, 1))
+        start: dict[str, Any] = {f: values[..., 0].T.ravel() for f, values in first.fields.items()}
+        n = len(test.grid["x"])
+        rows = torch.randperm(n, generator=torch.Generator().manual_seed(42))[: int(0.3 * n)].numpy()
+        points, values = test.points()[rows], test.values()[rows]
+        return [
+            Neumann(u=0.0, term="bc"),
+            *(Sampled(first.points(), term=f"ic_data_{f}", **{f: start[f]}) for f in self.fields),
+            *(Sampled(points, term=f"bc_data_{f}", **{f: values[:, i]}) for i, f in enumerate(self.fields)),
+        ]
+
+    def solve(self) -> Solution:
+        found = DiffusionReaction(**{**self.parameters, **self.settings}).solution()
+        exchanged = {f: np.swapaxes(values, 0, 1) for f, values in found.fields.items()}
+        return Solution(found.grid, exchanged, f"{found.source}, x and y exchanged")
