@@ -1,0 +1,142 @@
+"""A sequence of frames that knows its units, its file and where each frame stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import numpy as np
+
+from dcnn.atoms.structures import Structure
+from dcnn.atoms.units import Units
+from dcnn.errors import InputError
+
+
+class Dataset(Sequence[Structure]):
+    """Frames of a file, read when asked for where the file does not fit in memory.
+
+    ``dataset[3]`` is a :class:`Structure`; ``dataset[10:20]`` and ``dataset[array_of_numbers]`` are datasets.
+    ``units`` are those of the numbers it returns; :meth:`to_units` changes them on the fly.
+    """
+
+    def __init__(
+        self,
+        frames: Sequence[Structure],
+        units: Units | str = "eV",
+        source: str = "",
+        name: str = "",
+        force_sign: int = 1,
+    ) -> None:
+        if force_sign not in (1, -1):
+            raise InputError(
+                f"force_sign is {force_sign!r}; it is 1 (forces) or -1 (the file stores gradients)"
+            )
+        self.units = self._stored = Units.parse(units)
+        self.source = source
+        self.name = name
+        self._frames = frames
+        self.force_sign = force_sign
+        self._numbers: np.ndarray = np.arange(len(frames))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, item: int) -> Structure: ...
+    @overload
+    def __getitem__(self, item: slice | Sequence[int] | np.ndarray) -> Dataset: ...
+    def __getitem__(self, item: Any) -> Structure | Dataset:
+        if isinstance(item, (int, np.integer)):
+            return self._converted(self._frames[int(self._numbers[item])])
+        chosen = self._copy()
+        chosen._numbers = self._numbers[item if isinstance(item, slice) else np.asarray(item)]
+        return chosen
+
+    def __iter__(self) -> Iterator[Structure]:
+        for number in range(len(self)):
+            yield self[number]
+
+    def __repr__(self) -> str:
+        units = f"{self.units.energy}, {self.units.length}"
+        return f"Dataset({self.name or self.source!r}, {len(self)} frames, {units})"
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """(M,) the frame numbers in the file that the dataset was read from."""
+        return self._numbers
+
+    def where(self, number: int) -> str:
+        """File and frame of one entry, for messages."""
+        stored = int(self._numbers[number])
+        own = getattr(self._frames, "where", None)
+        return own(stored) if own is not None else f"{self.source or 'dataset'}, frame {stored}"
+
+    def to_units(self, energy: str | Units | None = None, length: str | None = None) -> Dataset:
+        """The same frames in other units; what is not named stays."""
+        if isinstance(energy, Units):
+            energy, length = energy.energy, energy.length
+        other = self._copy()
+        other.units = Units(energy or self.units.energy, length or self.units.length)
+        return other
+
+    def trajectory_index(self) -> np.ndarray | None:
+        """(M,) place of each frame in the trajectory it was drawn from, where the file says so (rMD17)."""
+        arrays = getattr(self._frames, "arrays", {})
+        return arrays["index"][self._numbers] if "index" in arrays else None
+
+    def energies(self) -> np.ndarray:
+        """(M,) total energies; NaN where a frame has none."""
+        return np.array([np.nan if frame.energy is None else frame.energy for frame in self])
+
+    def _copy(self) -> Dataset:
+        other = object.__new__(Dataset)
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def _converted(self, frame: Structure) -> Structure:
+        if self.units == self._stored and self.force_sign == 1:
+            return frame
+        length = self._stored.length_factor(self.units)
+        force = self.force_sign * self._stored.force_factor(self.units)
+        stress = self._stored.stress_factor(self.units)
+        return replace(
+            frame,
+            positions=frame.positions * length,
+            cell=None if frame.cell is None else frame.cell * length,
+            energy=None if frame.energy is None else frame.energy * self._stored.energy_factor(self.units),
+            forces=None if frame.forces is None else frame.forces * force,
+            stress=None if frame.stress is None else frame.stress * stress,
+        )
+
+
+class Joined(Sequence[Structure]):
+    """Frames of several datasets one after the other, converted to the units of the first."""
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        self.parts = [part.to_units(parts[0].units) for part in parts]
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, number: Any) -> Any:
+        part, local = self._find(number)
+        return self.parts[part][local]
+
+    def where(self, number: int) -> str:
+        part, local = self._find(number)
+        return self.parts[part].where(local)
+
+    def _find(self, number: int) -> tuple[int, int]:
+        part = int(np.searchsorted(self._ends, number, side="right"))
+        return part, int(number - (self._ends[part - 1] if part else 0))
+
+
+def join(parts: Sequence[Dataset], name: str = "") -> Dataset:
+    """One dataset of several, in the units of the first."""
+    if not parts:
+        raise InputError("cannot join no datasets")
+    if len(parts) == 1:
+        return parts[0]
+    return Dataset(Joined(parts), parts[0].units, parts[0].source, name or parts[0].name)
