@@ -1,27 +1,15 @@
-"""Power series behind the integrals, above all that of the dilogarithm."""
+"""The dilogarithm, from which the integrals of softplus and SiLU are made."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
 import torch
 from torch import Tensor
 
-
-def horner(t: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """c₀ + c₁t + c₂t² + …"""
-    total = torch.full_like(t, coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        total.mul_(t).add_(c)
-    return total
-
-
-def terms_for(dtype: torch.dtype, double: int, single: int) -> int:
-    """How many terms a series needs to reach the precision of ``dtype``."""
-    return double if dtype == torch.float64 else single
+from dcnn.activations.series import horner, terms_for
 
 
 @cache

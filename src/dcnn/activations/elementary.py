@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dcnn.activations.base import Activation
-from dcnn.activations.dilogarithm import horner, terms_for
+from dcnn.activations.series import horner, join, ones, step, terms_for
 
 
 class Identity(Activation):
@@ -46,7 +46,7 @@ class ReLU(Activation):
     def _nth(self, x: Tensor, n: int) -> Tensor:
         if n == 0:
             return torch.relu(x)
-        return (x > 0).to(x.dtype) if n == 1 else torch.zeros_like(x)
+        return step(x) if n == 1 else torch.zeros_like(x)
 
     def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
         if n == 1:
@@ -74,16 +74,15 @@ class LeakyReLU(Activation):
     def forward(self, x: Tensor) -> Tensor:
         return F.leaky_relu(x, self.negative_slope)
 
-    def _slope(self, x: Tensor) -> Tensor:
-        return torch.where(x > 0, x.new_ones(()), x.new_full((), self.negative_slope))
-
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
         return [self._nth(x, n) for n in orders]
 
     def _nth(self, x: Tensor, n: int) -> Tensor:
         if n == 0:
             return F.leaky_relu(x, self.negative_slope)
-        return self._slope(x) if n == 1 else torch.zeros_like(x)
+        if n == 1:
+            return torch.ops.aten.leaky_relu_backward(ones(x), x, self.negative_slope, False)
+        return torch.zeros_like(x)
 
     def _integral(self, x: Tensor) -> Tensor:
         return F.leaky_relu(x, self.negative_slope).mul_(x).mul_(0.5)
@@ -111,15 +110,17 @@ class ELU(Activation):
     def _nth(self, x: Tensor, n: int) -> Tensor:
         if n == 0:
             return torch.ops.aten.elu(x, self.alpha, self.scale)
-        left = torch.exp(x.clamp(max=0.0)).mul_(self.scale * self.alpha)
-        return torch.where(x > 0, x.new_full((), self.scale * (n == 1)), left)
+        if n == 1:
+            return torch.ops.aten.elu_backward(ones(x), self.alpha, self.scale, 1.0, False, x)
+        return torch.exp(x.clamp(max=0.0)).sub_(step(x)).mul_(self.scale * self.alpha)
 
     def _integral(self, x: Tensor) -> Tensor:
         left = x.clamp(max=0.0)
-        terms = terms_for(x.dtype, 18, 10)
-        near = horner(left, [1 / math.factorial(k + 2) for k in range(terms)]).mul_(left).mul_(left)
-        left = torch.where(left > -1, near, torch.expm1(left).sub_(left))  # eˣ − 1 − x
-        return torch.where(x > 0, x * x * 0.5, left.mul_(self.alpha)).mul_(self.scale)
+        close = left.clamp(min=-1.0)
+        series = [1 / math.factorial(k + 2) for k in range(terms_for(x.dtype, 18, 10))]
+        near = horner(close, series).mul_(close).mul_(close)
+        left = join(-left, near, torch.expm1(left).sub_(left))  # eˣ − 1 − x
+        return torch.relu(x).square_().mul_(0.5).add_(left, alpha=self.alpha).mul_(self.scale)
 
 
 class SELU(ELU):

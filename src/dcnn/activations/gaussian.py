@@ -15,10 +15,11 @@ from numpy.polynomial.legendre import leggauss
 from torch import Tensor
 
 from dcnn.activations.base import Activation
-from dcnn.activations.dilogarithm import horner, terms_for
-from dcnn.activations.logistic import logistic_derivative
+from dcnn.activations.logistic import Logistic
+from dcnn.activations.series import horner, join, ones, terms_for
 
 _DENSITY0 = 1 / math.sqrt(2 * math.pi)
+_SQRT_HALF = math.sqrt(0.5)
 
 
 @cache
@@ -29,6 +30,17 @@ def _hermite_difference(n: int) -> tuple[float, ...]:
     return tuple((-1.0) ** (n - 1) * herme2poly(series))
 
 
+@cache
+def _second_moment_coefficients(terms: int) -> tuple[float, ...]:
+    """Taylor coefficients of x⁻³·∫₀ˣ t²φ dt in x²."""
+    return tuple(_DENSITY0 * (-0.5) ** k / (math.factorial(k) * (2 * k + 3)) for k in range(terms))
+
+
+def _density(x: Tensor) -> Tensor:
+    """φ(x)."""
+    return (x * x).mul_(-0.5).exp_().mul_(_DENSITY0)
+
+
 class GELU(Activation):
     """σ(x) = x·Φ(x), Φ the distribution function of N(0, 1) and φ = Φ′ its density."""
 
@@ -37,14 +49,16 @@ class GELU(Activation):
     vanishing_order = None
 
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
-        density = torch.exp(x * x * -0.5).mul_(_DENSITY0) if max(orders) > 0 else x
-        return [F.gelu(x) if n == 0 else self._slope(x, density, n) for n in orders]
+        return [self._nth(x, n) for n in orders]
 
-    def _slope(self, x: Tensor, density: Tensor, n: int) -> Tensor:
+    def _nth(self, x: Tensor, n: int) -> Tensor:
+        if n == 0:
+            return F.gelu(x)
         if n == 1:
-            return torch.special.ndtr(x).addcmul_(x, density)
+            return torch.ops.aten.gelu_backward(ones(x), x)
         # σ⁽ⁿ⁾ = (−1)ⁿ⁻¹ (Heₙ − Heₙ₋₂) φ; beyond 40 the density is 0 and only the powers could overflow
-        return horner(x.clamp(-40.0, 40.0), _hermite_difference(n)).mul_(density)
+        x = x.clamp(-40.0, 40.0)
+        return horner(x, _hermite_difference(n)).mul_(_density(x))
 
     def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
         if n == 1:
@@ -53,13 +67,19 @@ class GELU(Activation):
 
     def _integral(self, x: Tensor) -> Tensor:
         """½(x²Φ − ∫₀ˣ t²φ dt)."""
-        square = x * x
-        terms = terms_for(x.dtype, 18, 10)
-        series = [_DENSITY0 * (-0.5) ** k / (math.factorial(k) * (2 * k + 3)) for k in range(terms)]
-        near = horner(square, series).mul_(square).mul_(x)
-        density = torch.exp(square * -0.5).mul_(_DENSITY0)
-        far = torch.erf(x * math.sqrt(0.5)).mul_(0.5).sub_(x * density)
-        return torch.special.ndtr(x).mul_(square).sub_(torch.where(x.abs() < 1, near, far)).mul_(0.5)
+        a, close = x.abs(), x.clamp(-1.0, 1.0)
+        near = horner(close * close, _second_moment_coefficients(terms_for(x.dtype, 18, 10)))
+        near.mul_(close).mul_(close).mul_(close)
+        # ½·erf(x/√2) − x·φ; erfc, because torch's float32 erf is right to 1e-7 only
+        far = (
+            torch.erfc(a * _SQRT_HALF)
+            .neg_()
+            .add_(1.0)
+            .mul_(0.5)
+            .copysign_(x)
+            .addcmul_(x, _density(x), value=-1)
+        )
+        return torch.erfc(x * -_SQRT_HALF).mul_(0.5).mul_(x).mul_(x).sub_(join(a, near, far)).mul_(0.5)
 
 
 _KAPPA = 0.044715
@@ -70,14 +90,27 @@ _NODES, _WEIGHTS = (
 )
 
 
+def _inner(x: Tensor) -> Tensor:
+    """v(x) = 2√(2/π)·(x + κx³)."""
+    return torch.addcmul(x, x * x, x, value=_KAPPA).mul_(_SCALE)
+
+
 @cache
-def _inner(n: int) -> tuple[Polynomial, ...]:
-    """Bₙₖ(x), k = 0…n, in (s∘v)⁽ⁿ⁾ = Σₖ s⁽ᵏ⁾(v)·Bₙₖ, for v = 2√(2/π)·(x + κx³)."""
+def _bell(n: int) -> tuple[Polynomial, ...]:
+    """Bₙₖ(x), k = 0…n, in (s∘v)⁽ⁿ⁾ = Σₖ s⁽ᵏ⁾(v)·Bₙₖ."""
     if n == 0:
         return (Polynomial([1.0]),)
-    last = (*_inner(n - 1), Polynomial([0.0]))
-    slope = Polynomial([_SCALE, 0.0, 3 * _KAPPA * _SCALE])
+    last = (*_bell(n - 1), Polynomial([0.0]))
+    slope = Polynomial([_SCALE, 0.0, 3 * _KAPPA * _SCALE])  # v′
     return tuple(b.deriv() + (last[k - 1] * slope if k else 0) for k, b in enumerate(last))
+
+
+@cache
+def _chain_polynomials(n: int) -> tuple[tuple[float, ...], ...]:
+    """The polynomials Pₖ in (x·s(v))⁽ⁿ⁾ = x·(s∘v)⁽ⁿ⁾ + n·(s∘v)⁽ⁿ⁻¹⁾ = Σₖ s⁽ᵏ⁾(v)·Pₖ(x)."""
+    lower = (*_bell(n - 1), Polynomial([0.0]))
+    x = Polynomial([0.0, 1.0])
+    return tuple(tuple((x * b + n * c).coef.tolist()) for b, c in zip(_bell(n), lower, strict=True))
 
 
 @cache
@@ -97,19 +130,27 @@ class GELUTanh(Activation):
     vanishing_order = None
 
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        if max(orders) <= 1:
+            return [self._first(x, n) for n in orders]
         near = x.clamp(-12.0, 12.0)  # s(v) is 0 or 1 beyond, and the powers of x stay finite
-        s = torch.sigmoid(torch.addcmul(near, near * near, near, value=_KAPPA).mul_(_SCALE))
-        return [F.gelu(x, approximate="tanh") if n == 0 else self._slope(near, s, n) for n in orders]
+        logistic = Logistic(_inner(near))
+        return [self._first(x, n) if n <= 1 else self._nth(near, logistic, n) for n in orders]
 
-    def _slope(self, x: Tensor, s: Tensor, n: int) -> Tensor:
+    def _first(self, x: Tensor, n: int) -> Tensor:
+        if n == 0:
+            return F.gelu(x, approximate="tanh")
+        return torch.ops.aten.gelu_backward(ones(x), x, approximate="tanh")
+
+    def _nth(self, x: Tensor, logistic: Logistic, n: int) -> Tensor:
         total = torch.zeros_like(x)
-        outer, inner = _inner(n), _inner(n - 1)
-        for k in range(n + 1):
-            factor = outer[k] * Polynomial([0.0, 1.0]) + (
-                n * inner[k] if k < n else 0
-            )  # (x·h)⁽ⁿ⁾ = x·h⁽ⁿ⁾ + n·h⁽ⁿ⁻¹⁾
-            total.addcmul_(logistic_derivative(s, k), horner(x, factor.coef.tolist()))
+        for k, polynomial in enumerate(_chain_polynomials(n)):
+            total.addcmul_(logistic.derivative(k), horner(x, polynomial))
         return total
+
+    def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
+        if n == 1:
+            return torch.ops.aten.gelu_backward(factor, x, approximate="tanh")
+        return super()._scaled(factor, x, n)
 
     def _integral(self, x: Tensor) -> Tensor:
         """½max(0, x)² ∓ ∫₀^|x| t·s(−v) dt: the tail from the nearest entry of a table, by Gauss–Legendre."""
@@ -120,8 +161,7 @@ class GELUTanh(Activation):
         tail = torch.zeros_like(x)
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             t = start + width * node
-            v = torch.addcmul(t, t * t, t, value=_KAPPA).mul_(-_SCALE)
-            tail.add_(torch.sigmoid(v).mul_(t), alpha=weight)
+            tail.add_(torch.sigmoid(_inner(t).neg_()).mul_(t), alpha=weight)
         table = torch.tensor(_tail_table(), dtype=x.dtype, device=x.device)
         tail.mul_(width).add_(table[index.long()])
         return torch.relu(x).square_().mul_(0.5).sub_(tail.mul_(torch.sign(x)))

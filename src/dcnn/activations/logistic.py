@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dcnn.activations.base import Activation
-from dcnn.activations.dilogarithm import bernoulli, dilogarithm, horner, terms_for
+from dcnn.activations.dilogarithm import bernoulli, dilogarithm
+from dcnn.activations.series import horner, join, ones, terms_for
 
 LOG2 = math.log(2.0)
 _ETA2 = math.pi**2 / 12  # −Li₂(−1)
@@ -37,19 +38,30 @@ def _logistic_polynomial(n: int) -> tuple[int, ...]:
     )
 
 
-def logistic_derivative(s: Tensor, n: int) -> Tensor:
-    """s⁽ⁿ⁾(x) from s = s(x), as a new tensor."""
-    if n == 0:
-        return s.clone()
-    p = s - s * s
-    if n == 1:
-        return p
-    if n == 2:
-        return p.mul_(1 - 2 * s)
-    if n == 3:
-        return torch.addcmul(p, p, p, value=-6)
-    value = horner(p, _logistic_polynomial(n)).mul_(p)
-    return value if n % 2 else value.mul_(1 - 2 * s)
+class Logistic:
+    """s(x) and its derivatives, sharing what they have in common."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.s = torch.sigmoid(x)
+
+    @cached_property
+    def p(self) -> Tensor:
+        return torch.addcmul(self.s, self.s, self.s, value=-1)
+
+    @cached_property
+    def t(self) -> Tensor:
+        return torch.rsub(self.s, 1, alpha=2)
+
+    def derivative(self, n: int) -> Tensor:
+        """s⁽ⁿ⁾(x), as a new tensor."""
+        if n == 0:
+            return self.s.clone()
+        if n == 1:
+            return self.p.clone()
+        if n == 2:
+            return self.p * self.t
+        value = horner(self.p, _logistic_polynomial(n)).mul_(self.p)
+        return value if n % 2 else value.mul_(self.t)
 
 
 def shifted_softplus(x: Tensor) -> Tensor:
@@ -85,8 +97,8 @@ class Sigmoid(Activation):
         return torch.sigmoid(x)
 
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
-        s = torch.sigmoid(x)
-        return [logistic_derivative(s, n) for n in orders]
+        logistic = Logistic(x)
+        return [logistic.derivative(n) for n in orders]
 
     def _integral(self, x: Tensor) -> Tensor:
         return shifted_softplus(x)
@@ -109,7 +121,7 @@ class Tanh(Activation):
     def _nth(self, y: Tensor, n: int) -> Tensor:
         if n == 0:
             return y.clone()
-        slope = 1 - y * y
+        slope = torch.ops.aten.tanh_backward(ones(y), y)
         if n == 1:
             return slope
         if n == 2:
@@ -120,10 +132,11 @@ class Tanh(Activation):
         return value if n % 2 else value.mul_(y).neg_()
 
     def _integral(self, x: Tensor) -> Tensor:
+        """log cosh x."""
         a = x.abs()
-        near = torch.tanh(x).square_().neg_().log1p_().mul_(-0.5)  # log cosh = −½ log(1 − tanh²)
+        near = torch.tanh(x.clamp(-1.0, 1.0)).square_().neg_().log1p_().mul_(-0.5)
         far = torch.expm1(-2 * a).mul_(0.5).log1p_().add_(a)
-        return torch.where(a < 1, near, far)
+        return join(a, near, far)
 
 
 class Softplus(Activation):
@@ -132,7 +145,6 @@ class Softplus(Activation):
     name = "softplus"
     smoothness = math.inf
     vanishing_order = None
-    _shift = 0.0
 
     def __init__(self, beta: float = 1.0) -> None:
         super().__init__()
@@ -142,41 +154,53 @@ class Softplus(Activation):
         return f"beta={self.beta}"
 
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
-        s = torch.sigmoid(x * self.beta) if max(orders) > 0 else x
-        return [self._value(x) if n == 0 else self._slope(s, n) for n in orders]
+        if max(orders) == 0:
+            return [self._value(x)]
+        logistic = Logistic(x if self.beta == 1 else x * self.beta)
+        return [
+            logistic.derivative(n - 1).mul_(self.beta ** (n - 1)) if n > 0 else self._value(x) for n in orders
+        ]
 
     def _value(self, x: Tensor) -> Tensor:
-        value = F.softplus(x, self.beta, threshold=40.0)  # torch's own threshold of 20 costs 2e-9 in float64
-        return value.sub_(self._shift) if self._shift else value
-
-    def _slope(self, s: Tensor, n: int) -> Tensor:
-        value = logistic_derivative(s, n - 1)
-        return value if self.beta == 1 else value.mul_(self.beta ** (n - 1))
+        return F.softplus(x, self.beta, threshold=40.0)  # torch's own threshold of 20 costs 2e-9 in float64
 
     def _integral(self, x: Tensor) -> Tensor:
         y = x * self.beta
-        a = y.abs()
-        near = torch.addcmul(_odd_part(y, silu=False), y, y, value=0.25)
-        far = torch.relu(y).square_().mul_(0.5)
-        far.addcmul_(torch.sign(y), dilogarithm(torch.exp(-a).neg_()).add_(_ETA2))
-        if self._shift:
-            far.sub_(y, alpha=LOG2)
-        else:
-            near.add_(y, alpha=LOG2)
-        return torch.where(a < 1, near, far).mul_(1 / self.beta**2)
+        close = y.clamp(-1.0, 1.0)
+        near = _softplus_integral_near(close).add_(close, alpha=LOG2)
+        return join(y.abs(), near, _softplus_integral_far(y)).mul_(1 / self.beta**2)
+
+
+def _softplus_integral_near(x: Tensor) -> Tensor:
+    """∫₀ˣ log((1 + eᵗ)/2) dt for |x| ≤ 1."""
+    return torch.addcmul(_odd_part(x, silu=False), x, x, value=0.25)
+
+
+def _softplus_integral_far(x: Tensor) -> Tensor:
+    """∫₀ˣ log(1 + eᵗ) dt = ½max(0, x)² ± (π²/12 + Li₂(−e^−|x|)), which loses digits near 0."""
+    tail = dilogarithm(torch.exp(-x.abs()).neg_()).add_(_ETA2)
+    return torch.relu(x).square_().mul_(0.5).addcmul_(torch.sign(x), tail)
 
 
 class ShiftedSoftplus(Softplus):
     """σ(x) = log(1 + eˣ) − log 2, which is 0 at 0."""
 
     name = "shifted_softplus"
-    _shift = LOG2
 
     def __init__(self) -> None:
         super().__init__()
 
     def extra_repr(self) -> str:
         return ""
+
+    def _value(self, x: Tensor) -> Tensor:
+        return (
+            x.abs().neg_().exp_().add_(1.0).mul_(0.5).log_().add_(torch.relu(x))
+        )  # half the time of softplus
+
+    def _integral(self, x: Tensor) -> Tensor:
+        near = _softplus_integral_near(x.clamp(-1.0, 1.0))
+        return join(x.abs(), near, _softplus_integral_far(x).sub_(x, alpha=LOG2))
 
 
 class SiLU(Activation):
@@ -187,16 +211,17 @@ class SiLU(Activation):
     vanishing_order = None
 
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
-        s = torch.sigmoid(x) if max(orders) > 0 else x
-        return [F.silu(x) if n == 0 else self._slope(x, s, n) for n in orders]
+        logistic = Logistic(x) if max(orders) > 1 else None
+        return [self._nth(x, logistic, n) for n in orders]
 
-    def _slope(self, x: Tensor, s: Tensor, n: int) -> Tensor:
-        p = s - s * s
-        if n == 1:
-            return torch.addcmul(s, x, p)  # s + x·p
+    def _nth(self, x: Tensor, logistic: Logistic | None, n: int) -> Tensor:
+        if n == 0:
+            return F.silu(x)
+        if n == 1 or logistic is None:
+            return torch.ops.aten.silu_backward(ones(x), x)
         if n == 2:
-            return torch.addcmul(p * 2, x, p.mul_(1 - 2 * s))  # 2p + x·p·t
-        return torch.addcmul(logistic_derivative(s, n - 1).mul_(n), x, logistic_derivative(s, n))
+            return (logistic.t * x).add_(2.0).mul_(logistic.p)
+        return torch.addcmul(logistic.derivative(n - 1).mul_(n), x, logistic.derivative(n))
 
     def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
         if n == 1:
@@ -204,9 +229,10 @@ class SiLU(Activation):
         return super()._scaled(factor, x, n)
 
     def _integral(self, x: Tensor) -> Tensor:
-        a = x.abs()
-        near = torch.addcmul(_odd_part(x, silu=True), x, x, value=0.25)
+        """½max(0, x)² ∓ ∫₀^|x| t/(1 + eᵗ) dt."""
+        a, close = x.abs(), x.clamp(-1.0, 1.0)
+        near = torch.addcmul(_odd_part(close, silu=True), close, close, value=0.25)
         small = torch.exp(-a)
-        tail = dilogarithm(small.neg()).sub_(torch.log1p(small).mul_(a)).add_(_ETA2)  # ∫₀ᵃ t/(1 + eᵗ) dt
+        tail = dilogarithm(small.neg()).add_(_ETA2).sub_(torch.log1p(small).mul_(a))
         far = torch.relu(x).square_().mul_(0.5).sub_(torch.sign(x).mul_(tail))
-        return torch.where(a < 1, near, far)
+        return join(a, near, far)

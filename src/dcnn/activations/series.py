@@ -1,0 +1,40 @@
+"""Elementwise pieces shared by the closed forms; none of them is meant to be differentiated by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def horner(t: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """c₀ + c₁t + c₂t² + …
+
+    >>> horner(torch.tensor([2.0]), (1, 0, 3))
+    tensor([13.])
+    """
+    total = torch.full_like(t, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total.mul_(t).add_(c)
+    return total
+
+
+def terms_for(dtype: torch.dtype, double: int, single: int) -> int:
+    """How many terms a series needs to reach the precision of ``dtype``."""
+    return double if dtype == torch.float64 else single
+
+
+def ones(x: Tensor) -> Tensor:
+    """Ones of the shape of x that take no memory: torch's fused ``…_backward(ones(x), x)`` is σ′(x)."""
+    return x.new_ones(()).expand_as(x)
+
+
+def step(x: Tensor, at: float = 0.0) -> Tensor:
+    """1 where x > ``at``, else 0, in the dtype of x: several times faster than comparing and converting."""
+    return torch.ops.aten.threshold_backward(ones(x), x, at)
+
+
+def join(a: Tensor, near: Tensor, far: Tensor) -> Tensor:
+    """``near`` where a ≤ 1, ``far`` elsewhere; both finite. ``torch.where`` takes fifteen times as long."""
+    return torch.lerp(near, far, step(a, 1.0))  # exact at the weights 0 and 1
