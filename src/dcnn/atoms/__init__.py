@@ -3,6 +3,9 @@
 from dcnn.atoms.batching import Batcher, batch, collate
 from dcnn.atoms.data import load
 from dcnn.atoms.dataset import Dataset, join
+from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
+from dcnn.atoms.models import build
+from dcnn.atoms.reference import from_reference
 from dcnn.atoms.structures import AtomsBatch, Structure, Triplets
 from dcnn.atoms.units import Units
 
@@ -14,7 +17,11 @@ __all__ = [
     "Triplets",
     "Units",
     "batch",
+    "build",
     "collate",
+    "energy_and_forces",
+    "energy_forces_stress",
+    "from_reference",
     "join",
     "load",
 ]

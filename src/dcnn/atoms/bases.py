@@ -1,0 +1,63 @@
+"""What distances become before a network sees them: gaussians and cutoff envelopes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dcnn.atoms.structures import AtomsBatch
+from dcnn.errors import InputError
+
+
+class Gaussians(nn.Module):
+    """g_k(x) = exp(−(x − μ_k)² / 2Δ²) with ``count`` centres μ_k evenly spread over [start, stop], Δ apart.
+
+    >>> Gaussians(0.0, 2.0, 3)(torch.tensor([1.0])).tolist()
+    [[0.60653..., 1.0, 0.60653...]]
+    """
+
+    centers: Tensor
+
+    def __init__(self, start: float, stop: float, count: int) -> None:
+        super().__init__()
+        if count < 2:
+            raise InputError(f"a gaussian basis needs at least 2 centres, got {count}")
+        self.register_buffer("centers", torch.linspace(start, stop, count), persistent=False)
+        self.exponent = -0.5 * ((count - 1) / (stop - start)) ** 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…,) → (…, count)."""
+        return (self.exponent * (x.unsqueeze(-1) - self.centers).square()).exp()
+
+
+def cosine_cutoff(distance: Tensor, cutoff: float) -> Tensor:
+    """½(1 + cos πr/r_c) inside the cutoff, 0 outside: value and slope vanish at r_c."""
+    inside = (distance < cutoff).to(distance.dtype)
+    return 0.5 * (1.0 + (distance * (math.pi / cutoff)).cos()) * inside
+
+
+def quarter_cosine_cutoff(distance: Tensor, cutoff: float) -> Tensor:
+    """cos(πr/2r_c) inside the cutoff, 0 outside: the value vanishes at r_c, the slope does not."""
+    inside = (distance < cutoff).to(distance.dtype)
+    return (distance * (0.5 * math.pi / cutoff)).cos() * inside
+
+
+def sharp_cutoff(distance: Tensor, cutoff: float) -> Tensor:
+    """1 inside the cutoff, 0 outside."""
+    return (distance < cutoff).to(distance.dtype)
+
+
+def require_cutoff(batch: AtomsBatch, cutoff: float) -> None:
+    """Raise if the pair list of the batch is shorter than the network's cutoff: pairs would be missing."""
+    if batch.cutoff < cutoff - 1e-9:
+        raise InputError(
+            f"the batch lists pairs up to {batch.cutoff:g} Å but the network sees up to {cutoff:g} Å; "
+            f"make the batch with cutoff={cutoff:g}"
+        )
+
+
+def sum_by(index: Tensor, values: Tensor, count: int) -> Tensor:
+    """Σ of the rows of ``values`` with the same ``index``, (count, …)."""
+    return values.new_zeros((count, *values.shape[1:])).index_add(0, index, values)
