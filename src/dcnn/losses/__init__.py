@@ -1,1 +1,25 @@
+"""Losses of named terms, and ways to weight them."""
 
+from dcnn.losses import weighting
+from dcnn.losses.base import Fixed, Weighting
+from dcnn.losses.gradients import NTK, ConFIG, GradNorm
+from dcnn.losses.history import ReLoBRaLo, SoftAdapt
+from dcnn.losses.schedule import Schedule
+from dcnn.losses.terms import Term, active, term_values
+from dcnn.losses.uncertainty import Uncertainty
+
+__all__ = [
+    "NTK",
+    "ConFIG",
+    "Fixed",
+    "GradNorm",
+    "ReLoBRaLo",
+    "Schedule",
+    "SoftAdapt",
+    "Term",
+    "Uncertainty",
+    "Weighting",
+    "active",
+    "term_values",
+    "weighting",
+]
