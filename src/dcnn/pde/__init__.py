@@ -1,7 +1,8 @@
 """Partial differential equations: problems, their known solutions, PDEBench files."""
 
 from dcnn.pde import data, problems
-from dcnn.pde.conditions import Condition, Dirichlet, Initial, Neumann, Outgoing, Periodic, Sampled
+from dcnn.pde.boundary import Dirichlet, Neumann, Outgoing
+from dcnn.pde.conditions import Condition, Initial, Periodic, Sampled
 from dcnn.pde.field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.solution import Solution

@@ -27,15 +27,19 @@ def cached(identity: dict[str, Any], compute: Callable[[], Solution | None]) -> 
     """``compute()``, or what it returned for the same `identity` before."""
     text = json.dumps({"version": VERSION, **identity}, sort_keys=True)
     path = cache_directory() / "references" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.npz"
-    found = _read(path)
+    found = read_solution(path)
     if found is None:
         found = compute()
         if found is not None:
-            _write(path, found)
+            try:
+                write_solution(path, found)
+            except OSError:  # a read-only home is no reason to fail: it is computed again next time
+                return found
     return found
 
 
-def _read(path: Path) -> Solution | None:
+def read_solution(path: Path) -> Solution | None:
+    """What :func:`write_solution` wrote; None if there is none or the file is damaged."""
     try:
         with np.load(path) as stored:
             pick = {kind: {k[2:]: stored[k] for k in stored if k.startswith(kind)} for kind in ("g:", "f:")}
@@ -46,19 +50,16 @@ def _read(path: Path) -> Solution | None:
         KeyError,
         EOFError,
         zipfile.BadZipFile,
-    ):  # absent or damaged: compute it again
+    ):
         return None
 
 
-def _write(path: Path, solution: Solution) -> None:
-    """Written beside its place and renamed, so that a reader never sees half a file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-    except OSError:  # a read-only home is no reason to fail: the solution is computed again next time
-        return
+def write_solution(path: Path, solution: Solution) -> None:
+    """Write a solution beside its place and rename it, so that a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {f"g:{k}": v for k, v in solution.grid.items()}
+    arrays |= {f"f:{k}": v for k, v in solution.fields.items()}
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".npz")
     with os.fdopen(handle, "wb") as file:
-        arrays: dict[str, Any] = {f"g:{k}": v for k, v in solution.grid.items()}
-        arrays |= {f"f:{k}": v for k, v in solution.fields.items()}
-        np.savez_compressed(file, source=np.array(solution.source), **arrays)
+        np.savez(file, source=np.array(solution.source), **arrays)
     os.replace(name, path)

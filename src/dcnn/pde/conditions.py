@@ -1,4 +1,4 @@
-"""What holds on the edge of a domain, at its start or at measured points, each with its own points.
+"""What holds at the start, at measured points and across a periodic axis; ``boundary.py`` has the walls.
 
 A condition places its points (`place`, or `pick` from given ones), computes what does not change from
 step to step (`prepare`), and turns partial derivatives at its points into named residuals (`residuals`).
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import InputError
-from dcnn.pde.field import call_by_name, canonical, split_key
+from dcnn.pde.field import call_by_name, split_key
 
 if TYPE_CHECKING:
     from dcnn.pde.problem import Problem
@@ -68,7 +68,7 @@ class Condition(ABC):
         """Named residuals (N,) from the partial derivatives (N, fields) at the condition's points."""
 
 
-class _Valued(Condition):
+class Valued(Condition):
     """Fields (or derivatives of them) have given values: numbers or functions of the coordinates."""
 
     def __init__(self, values: Mapping[str, Value], name: str, term: str | None):
@@ -77,7 +77,8 @@ class _Valued(Condition):
         if not values:
             raise InputError(f"{type(self).__name__}: no field given, e.g. {type(self).__name__}(u=0.0)")
 
-    def _values_at(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
+    def values_at(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
+        """The stated values at `points`, (N,) each."""
         named = dict(zip(problem.coordinates, points.unbind(1), strict=True))
         found = {}
         for key, value in self.values.items():
@@ -87,7 +88,7 @@ class _Valued(Condition):
         return found
 
     def prepare(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
-        return self._values_at(problem, points)
+        return self.values_at(problem, points)
 
     def residuals(
         self, problem: Problem, partials: Mapping[str, Tensor], prepared: Mapping[str, Tensor]
@@ -98,7 +99,7 @@ class _Valued(Condition):
         }
 
 
-class Initial(_Valued):
+class Initial(Valued):
     """Values at the start of time: ``Initial(u=lambda x: torch.sin(x), u_t=0.0)``."""
 
     kind = "initial"
@@ -112,10 +113,10 @@ class Initial(_Valued):
         return points
 
     def pick(self, problem: Problem, points: Tensor) -> Tensor:
-        return points[_close(points[:, problem.axis("t")], problem.domain["t"][0])]
+        return points[close(points[:, problem.axis("t")], problem.domain["t"][0])]
 
 
-class Sampled(_Valued):
+class Sampled(Valued):
     """Known values at given points: measured data, or initial data known on a grid only.
 
     ``Sampled(points, u=values)`` with points (N, coordinates) and values (N,).
@@ -132,9 +133,7 @@ class Sampled(_Valued):
             if len(value) != self.size:
                 raise InputError(f"{name} condition on {key!r}: {len(value)} values for {self.size} points")
             if not bool(torch.isfinite(value).all()):
-                raise InputError(
-                    f"{name} condition on {key!r}: {int((~value.isfinite()).sum())} values are not finite"
-                )
+                raise InputError(f"{name} condition on {key!r}: {int((~value.isfinite()).sum())} values are not finite")
 
     def place(self, problem: Problem, unit: Tensor) -> Tensor:
         return self.points.to(unit)
@@ -144,126 +143,6 @@ class Sampled(_Valued):
 
     def prepare(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
         return {key: value.to(points) for key, value in self.data.items()}
-
-
-class _Edge(_Valued):
-    """Values on faces of the domain: `on` names an axis (both ends), or one end as "x-" or "x+"."""
-
-    def __init__(
-        self, on: str | Sequence[str] | None, name: str, term: str | None, values: Mapping[str, Value]
-    ):
-        super().__init__(values, name, term)
-        self.on = (on,) if isinstance(on, str) else on
-
-    def faces(self, problem: Problem) -> list[tuple[int, float]]:
-        """(column, position) of each face; all space axes if `on` was not given."""
-        space = [c for c in problem.coordinates if c != "t"]
-        found = []
-        for face in self.on or space:
-            if face.rstrip("+-") not in space:
-                raise InputError(
-                    f"{problem.where}: {self.name} condition on face {face!r}. Valid: "
-                    + ", ".join(f"{c}, {c}-, {c}+" for c in space)
-                )
-            axis, low_high = face[0], problem.domain[face[0]]
-            ends = low_high if len(face) == 1 else (low_high[face[1] == "+"],)
-            found += [(problem.axis(axis), end) for end in ends]
-        return found
-
-    def place(self, problem: Problem, unit: Tensor) -> Tensor:
-        points, faces = problem.stretch(unit), self.faces(problem)
-        for i, (column, position) in enumerate(faces):  # every face gets the same share of the points
-            points[i :: len(faces), column] = position
-        return points
-
-    def pick(self, problem: Problem, points: Tensor) -> Tensor:
-        on_face = [_close(points[:, column], position) for column, position in self.faces(problem)]
-        return points[torch.stack(on_face).any(0)]
-
-    def normals(self, problem: Problem, points: Tensor) -> Tensor:
-        """Outward unit normals (N, coordinates); corners take the mean direction."""
-        normal = torch.zeros_like(points)
-        for column, position in self.faces(problem):
-            outward = 1.0 if position == problem.domain[problem.coordinates[column]][1] else -1.0
-            normal[:, column] += outward * _close(points[:, column], position)
-        return normal / normal.norm(dim=1, keepdim=True)
-
-
-class Dirichlet(_Edge):
-    """Values on the boundary: ``Dirichlet(u=0.0, on="x")``; everywhere if `on` is not given."""
-
-    def __init__(
-        self,
-        on: str | Sequence[str] | None = None,
-        name: str = "dirichlet",
-        term: str | None = None,
-        **values: Value,
-    ):
-        super().__init__(on, name, term, values)
-
-
-class Neumann(_Edge):
-    """Outward normal derivatives on the boundary: ``Neumann(u=0.0, v=0.0)`` lets nothing flow out."""
-
-    def __init__(
-        self,
-        on: str | Sequence[str] | None = None,
-        name: str = "neumann",
-        term: str | None = None,
-        **values: Value,
-    ):
-        super().__init__(on, name, term, values)
-
-    def wanted(self, problem: Problem) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(problem.coordinates[column] for column, _ in self.faces(problem)))
-
-    def prepare(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
-        return self._values_at(problem, points) | {"normal": self.normals(problem, points)}
-
-    def _normal_derivative(
-        self, problem: Problem, partials: Mapping[str, Tensor], normal: Tensor, column: int
-    ) -> Tensor:
-        axes = [canonical(c, problem.coordinates) for c in Neumann.wanted(self, problem)]
-        gradient = torch.stack([partials[a][:, column] for a in axes], 1)  # (N, axes)
-        return (gradient * normal[:, [problem.axis(a) for a in axes]]).sum(1)  # (N,)
-
-    def residuals(
-        self, problem: Problem, partials: Mapping[str, Tensor], prepared: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        return {
-            self.term_name(key): self._normal_derivative(problem, partials, prepared["normal"], column)
-            - prepared[key]
-            for key, column, _ in self.targets(problem)
-        }
-
-
-class Outgoing(Neumann):
-    """Waves leave the domain: ∂u/∂n = 0, or u_t + speed · ∂u/∂n = 0 if the speed of the wave is known."""
-
-    def __init__(
-        self,
-        *fields: str,
-        on: str | Sequence[str] | None = None,
-        speed: float | None = None,
-        name: str = "outgoing",
-    ):
-        values: dict[str, Any] = dict.fromkeys(fields, 0.0)
-        super().__init__(on, name, **values)
-        self.speed = speed
-
-    def wanted(self, problem: Problem) -> tuple[str, ...]:
-        return super().wanted(problem) + (() if self.speed is None else ("t",))
-
-    def residuals(
-        self, problem: Problem, partials: Mapping[str, Tensor], prepared: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        flow = super().residuals(problem, partials, prepared)
-        if self.speed is None:
-            return flow
-        return {
-            self.term_name(key): partials["t"][:, column] + self.speed * flow[self.term_name(key)]
-            for key, column, _ in self.targets(problem)
-        }
 
 
 class Periodic(Condition):
@@ -286,8 +165,7 @@ class Periodic(Condition):
     def targets(self, problem: Problem) -> list[tuple[str, int, str]]:
         if self.along not in problem.coordinates:
             raise InputError(
-                f"{problem.where}: periodic condition along {self.along!r}. "
-                f"Valid: {', '.join(problem.coordinates)}"
+                f"{problem.where}: periodic condition along {self.along!r}. Valid: {', '.join(problem.coordinates)}"
             )
         found = []
         for field in self.keys or problem.fields:
@@ -301,7 +179,7 @@ class Periodic(Condition):
     def _ends(self, problem: Problem, points: Tensor) -> Tensor:
         column, (low, high) = problem.axis(self.along), problem.domain[self.along]
         here, there = points.clone(), points.clone()
-        at_high = _close(points[:, column], high)
+        at_high = close(points[:, column], high)
         here[:, column] = torch.where(at_high, high, low)
         there[:, column] = torch.where(at_high, low, high)
         return torch.cat([here, there])  # (2 N, coordinates)
@@ -313,7 +191,7 @@ class Periodic(Condition):
 
     def pick(self, problem: Problem, points: Tensor) -> Tensor:
         x, (low, high) = points[:, problem.axis(self.along)], problem.domain[self.along]
-        return self._ends(problem, points[_close(x, low) | _close(x, high)])
+        return self._ends(problem, points[close(x, low) | close(x, high)])
 
     def prepare(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
         return {}
@@ -328,5 +206,6 @@ class Periodic(Condition):
         return found
 
 
-def _close(values: Tensor, target: float) -> Tensor:
+def close(values: Tensor, target: float) -> Tensor:
+    """Which values equal `target` up to rounding in float32."""
     return torch.isclose(values, torch.full_like(values, target), rtol=1e-5, atol=1e-6)

@@ -40,9 +40,7 @@ class Samples(Sequence[Solution]):
             raise InputError(f"{self.path}: not a readable HDF5 file, perhaps truncated ({error})") from None
         self.attributes: dict[str, Any] = dict(self._file.attrs)
         try:
-            self._groups = sorted(
-                k for k, v in self._file.items() if isinstance(v, h5py.Group) and "data" in v
-            )
+            self._groups = sorted(k for k, v in self._file.items() if isinstance(v, h5py.Group) and "data" in v)
             self.fields, self._names, self._length = self._recognise(tuple(fields))
         except OSError as error:
             raise InputError(f"{self.path}: damaged or truncated ({error})") from None
@@ -53,9 +51,7 @@ class Samples(Sequence[Solution]):
             default = ("u", "v", "w")[:count] if count <= 3 else tuple(f"u{i}" for i in range(count))
             names = fields or default
             if len(names) != count:
-                raise InputError(
-                    f"{self.path}: {count} fields in the file, {len(names)} expected: {', '.join(names)}"
-                )
+                raise InputError(f"{self.path}: {count} fields in the file, {len(names)} expected: {', '.join(names)}")
             return names, [], len(self._groups)
         keys = set(self._file)
         flow = set(FLOW.values()) <= keys
@@ -63,8 +59,7 @@ class Samples(Sequence[Solution]):
         missing = {*names_in_file, "x-coordinate", "t-coordinate"} - keys
         if missing or any(self._file[name].ndim != 3 for name in names_in_file):
             found = ", ".join(
-                f"{k} {v.shape}" if isinstance(v, h5py.Dataset) else f"{k}/"
-                for k, v in list(self._file.items())[:8]
+                f"{k} {v.shape}" if isinstance(v, h5py.Dataset) else f"{k}/" for k, v in list(self._file.items())[:8]
             )
             raise InputError(
                 f"{self.path}: not one of PDEBench's layouts read here ('tensor' [sample, t, x]; "
@@ -84,15 +79,11 @@ class Samples(Sequence[Solution]):
         try:
             found = self._grouped(number) if self._groups else self._flat(number)
         except (OSError, KeyError) as error:
-            raise InputError(
-                f"{self.path}: sample {number} cannot be read, perhaps truncated ({error})"
-            ) from None
+            raise InputError(f"{self.path}: sample {number} cannot be read, perhaps truncated ({error})") from None
         for name, values in found.fields.items():
             bad = int((~np.isfinite(values)).sum())
             if bad:
-                raise InputError(
-                    f"{self.path}: sample {number}, field {name!r}: {bad} values are NaN or infinite"
-                )
+                raise InputError(f"{self.path}: sample {number}, field {name!r}: {bad} values are NaN or infinite")
         return found
 
     def __iter__(self) -> Iterator[Solution]:
@@ -127,11 +118,11 @@ def open(path: str | Path, fields: Sequence[str] = ()) -> Samples:
 
 
 def write(
-    path: str | Path, samples: Sequence[Solution], attributes: Mapping[str, Any], config: str = ""
+    path: str | Path, samples: Sequence[Solution], attributes: Mapping[str, Any], configs: Sequence[str] = ()
 ) -> None:
     """Write solutions of one problem in the layout PDEBench uses for their kind.
 
-    `attributes` become attributes of the file; `config` (YAML text) that of each group of a 2-D file.
+    `attributes` become attributes of the file; `configs` (YAML text) of the groups of a 2-D file.
     """
     first = samples[0]
     with h5py.File(path, "w") as file:
@@ -139,12 +130,10 @@ def write(
         if "y" in first.grid:
             for index, sample in enumerate(samples):
                 group = file.create_group(f"{index:04d}")
-                group.attrs["config"] = config
+                group.attrs["config"] = configs[index] if configs else ""
                 time = sample.grid.get("t", np.zeros(1))
                 fields = [f.reshape(*f.shape[:2], len(time)) for f in sample.fields.values()]
-                group["data"] = np.transpose(np.stack(fields), (3, 2, 1, 0)).astype(
-                    "float32"
-                )  # (t, y, x, field)
+                group["data"] = np.transpose(np.stack(fields), (3, 2, 1, 0)).astype("float32")  # (t, y, x, field)
                 for axis, values in {"x": sample.grid["x"], "y": sample.grid["y"], "t": time}.items():
                     group[f"grid/{axis}"] = np.asarray(values, dtype="float32")
             return

@@ -64,9 +64,7 @@ class Problem:
     fields: ClassVar[tuple[str, ...]] = ()
     parameters: Mapping[str, float] = {}
     options: ClassVar[Mapping[str, Any]] = {}
-    periodic: ClassVar[
-        Mapping[str, float]
-    ] = {}  # axis -> period, for inputs that are periodic by construction
+    periodic: ClassVar[Mapping[str, float]] = {}  # axis -> period, for inputs that are periodic by construction
     collocation: ClassVar[Collocation] = Collocation()
     expensive: ClassVar[bool] = False  # whether `solve` takes seconds, so that its result is kept on disk
 
@@ -76,9 +74,7 @@ class Problem:
         self._check_statement()
         for key in given:
             if key not in (*self.parameters, *self.options):
-                raise unknown(
-                    f"parameter of {self.where}", key, (*self.parameters, *self.options, "trainable")
-                )
+                raise unknown(f"parameter of {self.where}", key, (*self.parameters, *self.options, "trainable"))
         numbers = {key: _number(self.where, key, given.get(key, v)) for key, v in self.parameters.items()}
         self.parameters = numbers
         self.settings = {key: given.get(key, value) for key, value in self.options.items()}
@@ -167,9 +163,7 @@ class Problem:
         except InputError as error:
             raise InputError(_prefixed(self.where, str(error))) from None
         except Exception as error:
-            raise InputError(
-                f"{self.where}: residuals{_line_of(error)}: {type(error).__name__}: {error}"
-            ) from error
+            raise InputError(f"{self.where}: residuals{_line_of(error)}: {type(error).__name__}: {error}") from error
         if not isinstance(named, dict) or not named:
             raise InputError(f'{self.where}: residuals must return a dict such as {{"equation": u.t - u.xx}}')
         for term, value in named.items():
@@ -247,9 +241,7 @@ class Problem:
             if not getattr(type(self), attribute):
                 raise InputError(f"{self.where}: {type(self).__name__} states no {attribute}")
         if not callable(getattr(type(self), "residuals", None)):
-            raise InputError(
-                f"{self.where}: {type(self).__name__} has no method residuals(self, {self.fields[0]})"
-            )
+            raise InputError(f"{self.where}: {type(self).__name__} has no method residuals(self, {self.fields[0]})")
         for key in {*self.domain} ^ {*self.coordinates}:
             raise unknown(f"coordinate in the domain of {self.where}", key, self.coordinates)
         for key, bounds in self.domain.items():

@@ -11,8 +11,14 @@ from typing import Any
 from dcnn.errors import InputError, unknown
 from dcnn.pde.problem import Problem
 from dcnn.pde.problems.advection import Advection, AdvectionAsPublished
+from dcnn.pde.problems.allen_cahn import AllenCahn
+from dcnn.pde.problems.burgers import Burgers
 from dcnn.pde.problems.compressible import Compressible, CompressibleAsPublished
 from dcnn.pde.problems.diffusion_reaction import DiffusionReaction, DiffusionReactionAsPublished
+from dcnn.pde.problems.heat import Heat
+from dcnn.pde.problems.navier_stokes import NavierStokes
+from dcnn.pde.problems.poisson import Poisson
+from dcnn.pde.problems.wave import Wave
 
 _RIGHT: dict[str, type[Problem]] = {
     problem.name: problem
@@ -20,11 +26,16 @@ _RIGHT: dict[str, type[Problem]] = {
         Advection,
         Compressible,
         DiffusionReaction,
+        Burgers,
+        AllenCahn,
+        Heat,
+        Wave,
+        Poisson,
+        NavierStokes,
     )
 }
 _AS_PUBLISHED: dict[str, type[Problem]] = {
-    problem.name: problem
-    for problem in (AdvectionAsPublished, CompressibleAsPublished, DiffusionReactionAsPublished)
+    problem.name: problem for problem in (AdvectionAsPublished, CompressibleAsPublished, DiffusionReactionAsPublished)
 }
 NAMES = tuple(_RIGHT)
 

@@ -62,9 +62,7 @@ class AdvectionAsPublished(Advection):
     at 2β, as those of the file that could be downloaded then did (PDEBench replaced it later).
     """
 
-    collocation = Collocation(
-        domain=1000, boundary=1000, initial=5000, distribution="hammersley", shared=True
-    )
+    collocation = Collocation(domain=1000, boundary=1000, initial=5000, distribution="hammersley", shared=True)
 
     def residuals(self, u: Field) -> dict[str, Tensor]:
         return {"f": u.t + self.beta * u.x}

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from dcnn.pde.conditions import Condition, Initial, Outgoing, Periodic, Sampled
+from dcnn.pde.boundary import Outgoing
+from dcnn.pde.conditions import Condition, Initial, Periodic, Sampled
 from dcnn.pde.field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.problems.measured import cell_centres, file_sample, starting_points
@@ -62,9 +63,7 @@ class Compressible(Problem):
 
     def scales(self) -> dict[str, tuple[float, float]]:
         x = cell_centres(self, "x", 1024)
-        start = (
-            starting_points(self.solution())[1] if self.data else {f: w(x) for f, w in self.profiles.items()}
-        )
+        start = starting_points(self.solution())[1] if self.data else {f: w(x) for f, w in self.profiles.items()}
         mean = {field: float(values.mean()) for field, values in start.items()}
         unit = {field: float(values.std()) for field, values in start.items()}
         # Sound turns a difference of pressure into differences of density and velocity, and back.
@@ -104,9 +103,7 @@ class CompressibleAsPublished(Compressible):
     domain = {"x": (0.0, 1.0), "t": (0.0, 1.0)}
     parameters = {"gamma": 1.6666666667, "eta": 1e-8, "zeta": 1e-8}
     periodic = {}
-    collocation = Collocation(
-        domain=1000, boundary=1000, initial=5000, distribution="hammersley", shared=True
-    )
+    collocation = Collocation(domain=1000, boundary=1000, initial=5000, distribution="hammersley", shared=True)
     expensive = False  # it takes the reference of the right problem
 
     def residuals(  # type: ignore[override]  # arguments are passed by name

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import unknown
-from dcnn.pde.conditions import Condition, Neumann, Sampled
+from dcnn.pde.boundary import Neumann
+from dcnn.pde.conditions import Condition, Sampled
 from dcnn.pde.field import Field
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.problems.measured import cell_centres, file_sample, starting_points
@@ -85,9 +86,7 @@ class DiffusionReactionAsPublished(DiffusionReaction):
     the "30 %" of the data are 38 of the first 128 rows, all in one corner.
     """
 
-    collocation = Collocation(
-        domain=1000, boundary=1000, initial=5000, distribution="hammersley", shared=True
-    )
+    collocation = Collocation(domain=1000, boundary=1000, initial=5000, distribution="hammersley", shared=True)
     expensive = False  # it takes the reference of the right problem
 
     def residuals(self, u: Field, v: Field) -> dict[str, Tensor]:

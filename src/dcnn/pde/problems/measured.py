@@ -15,8 +15,10 @@ from dcnn.pde.solution import Array, Solution
 
 def cell_centres(problem: Problem, axis: str, cells: int) -> Array:
     """Middles of `cells` equal cells along an axis of the domain."""
+    if not isinstance(cells, int) or cells < 8:
+        raise InputError(f"{problem.where}: resolution must be a whole number of at least 8 cells, found {cells!r}")
     low, high = problem.domain[axis]
-    return low + (high - low) * (np.arange(int(cells)) + 0.5) / int(cells)
+    return low + (high - low) * (np.arange(cells) + 0.5) / cells
 
 
 def file_sample(problem: Problem, stated: Mapping[str, float]) -> Solution:
@@ -37,9 +39,7 @@ def file_sample(problem: Problem, stated: Mapping[str, float]) -> Solution:
                     f"{problem.data}: {key} = {found} in the file, {value} in the problem; set {key}={found}"
                 )
         if not -len(samples) <= problem.sample < len(samples):
-            raise InputError(
-                f"{problem.data}: sample {problem.sample} asked for, the file has {len(samples)}"
-            )
+            raise InputError(f"{problem.data}: sample {problem.sample} asked for, the file has {len(samples)}")
         return samples[problem.sample]
 
 

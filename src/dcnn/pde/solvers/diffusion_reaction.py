@@ -38,7 +38,7 @@ def solve_diffusion_reaction(
 
     def change(_: float, state: Array) -> Array:
         u, v = state[:cells].reshape(shape), state[cells:].reshape(shape)
-        u_t = D_u * laplacian(u, dx, dy) + u - u**3 - k - v
+        u_t = D_u * laplacian(u, dx, dy) + u - u * u * u - k - v
         v_t = D_v * laplacian(v, dx, dy) + u - v
         return np.concatenate([u_t.ravel(), v_t.ravel()])
 

@@ -100,8 +100,6 @@ def hllc(left: Array, right: Array, gamma: float) -> Array:
     energy = p / (gamma - 1) + 0.5 * rho * v * v
     flux = np.stack([rho * v, rho * v * v + p, v * (energy + p)])
     star = mass / (wave - contact)  # density between the outer wave and the contact
-    star_state = np.stack(
-        [star, star * contact, star * (energy / rho + (contact - v) * (contact + p / mass))]
-    )
+    star_state = np.stack([star, star * contact, star * (energy / rho + (contact - v) * (contact + p / mass))])
     subsonic = np.where(from_left, slow < 0, fast > 0)
     return flux + np.where(subsonic, wave * (star_state - np.stack([rho, rho * v, energy])), 0.0)
