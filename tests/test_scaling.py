@@ -236,9 +236,7 @@ def test_wrong_input_says_where_and_what_to_do(call, message):
         call()
 
 
-@pytest.mark.parametrize(
-    ("molecule", "paper_constant"), [("aspirin", 1e6), ("ethanol", 1e5), ("uracil", 1e6)]
-)
+@pytest.mark.parametrize(("molecule", "paper_constant"), [("aspirin", 1e6), ("ethanol", 1e5), ("uracil", 1e6)])
 def test_rmd17_labels(molecule, paper_constant):
     frames = rmd17(molecule)
     energies, forces = np.array([f.energy for f in frames]), np.stack([f.forces for f in frames])
@@ -260,7 +258,5 @@ def test_rmd17_energies_survive_float32_only_with_references():
         stored = scale.scale_energy(energies, z).astype(np.float32)
         return np.abs(scale.unscale_energy(stored, z) - energies).max()
 
-    assert (
-        error(LabelScale.fit(frames, None, "power_of_ten")) > 0.01
-    )  # the paper's division by C: 0.03 kcal/mol
+    assert error(LabelScale.fit(frames, None, "power_of_ten")) > 0.01  # the paper's division by C: 0.03 kcal/mol
     assert error(LabelScale.fit(frames)) < 2e-6

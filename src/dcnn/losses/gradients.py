@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -94,7 +93,7 @@ class NTK(Balanced):
         entries = residual
         if self.probes is not None:
             bits = torch.randint(0, 2, (self.probes, len(residual)), generator=self.generator)
-            entries = (2 * bits - 1).to(residual) @ residual / math.sqrt(self.probes)  # (probes,)
+            entries = (2 * bits - 1).to(residual) @ residual  # (probes,); their number cancels in the ratio
         squares = 0.0
         for entry in entries:
             [gradient] = gradients({name: entry}, parameters)
