@@ -1,0 +1,43 @@
+# make demo   installs into .venv and runs the main job; prints where the report is
+# make test   everything CI checks: lint, types, import contract, doctests, tests, the README's commands
+PYTHON ?= python3
+BIN    := .venv/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+# Two test processes on two cores: one thread each, and no spinning while waiting.
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: demo test lint types imports unit test-slow bench clean
+
+.venv/core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+.venv/dev: .venv/core
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: .venv/core
+	$(BIN)/python examples/sobolev.py
+
+test: lint types imports unit
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/dev
+	$(BIN)/mypy
+
+imports: .venv/dev
+	$(BIN)/lint-imports
+
+unit: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow" --cov --cov-report=term
+
+test-slow: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
+
+clean:
+	rm -rf .venv build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -1,0 +1,135 @@
+"""A potential as a training task: energies and forces as named terms on batches of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from ase import units
+from torch import Tensor, nn
+
+from dcnn.atoms.batching import Batcher
+from dcnn.atoms.forces import energy_and_forces
+from dcnn.atoms.structures import AtomsBatch, Structure
+from dcnn.errors import InputError
+from dcnn.losses import Term, Weighting
+from dcnn.scaling import LabelScale
+
+KCAL_MOL_EV = units.kcal / units.mol  # eV in one kcal/mol
+EFWT_ENERGY_EV, EFWT_FORCE_EV_A = 0.02, 0.03  # the Open Catalyst thresholds
+
+
+class AtomsTask:
+    """Fits E(x) and −∂E/∂x to labels in the unit of `scale`; errors are reported in kcal/mol and Å.
+
+    `frames` maps train, validation and test to labelled structures; lengths are Å, and `energy_unit_eV` says
+    what one unit of their energies is.
+    """
+
+    monitor = "force_mae_kcal_mol_A"
+
+    def __init__(
+        self,
+        network: nn.Module,
+        scale: LabelScale,
+        frames: Mapping[str, Sequence[Structure]],
+        terms: tuple[Term, ...],
+        weighting: Weighting,
+        *,
+        batch_size: int,
+        energy_per_atom: bool,
+        energy_unit_eV: float,
+        seed: int = 0,
+    ) -> None:
+        for name, split in frames.items():
+            if len(split) == 0:
+                raise InputError(f"the {name} split is empty; lower data.train or data.validation")
+        self.network, self.scale, self.terms, self.weighting = network, scale, terms, weighting
+        self.frames, self.seed = frames, seed
+        self.batch_size = min(batch_size, len(frames["train"]))
+        self.steps_per_epoch = len(frames["train"]) // self.batch_size
+        self.energy_per_atom = energy_per_atom
+        self.energy_unit_eV = energy_unit_eV
+        self.cast(torch.float32)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        self.network.to(dtype)
+        cutoff: float = self.network.cutoff  # type: ignore[assignment]
+        scaled = {name: _scaled(self.scale, split) for name, split in self.frames.items()}
+        self._batchers = {name: Batcher(split, cutoff, dtype) for name, split in scaled.items()}
+        self._evaluation: dict[str, list[AtomsBatch]] = {}
+
+    def batches(self, epoch: int, rank: int = 0, world: int = 1) -> Iterator[AtomsBatch]:
+        """Every frame at most once an epoch, in an order of its own; each process takes its share of a batch."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.frames["train"]))
+        for step in range(self.steps_per_epoch):
+            frames = order[step * self.batch_size : (step + 1) * self.batch_size]
+            yield self._batchers["train"](frames[rank::world])
+
+    def residuals(self, network: nn.Module, batch: AtomsBatch) -> dict[str, Tensor]:
+        wanted = {term.name for term in self.terms if term.weight != 0}
+        if "forces" in wanted:
+            energy, forces = energy_and_forces(network, batch)
+        else:
+            energy = network(batch)
+        found = {}
+        if "energy" in wanted:
+            assert batch.energy is not None
+            error = energy - batch.energy.to(energy.dtype)
+            found["energy"] = error / torch.bincount(batch.system) if self.energy_per_atom else error
+        if "forces" in wanted:
+            assert batch.forces is not None
+            found["forces"] = forces - batch.forces
+        return found
+
+    def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
+        """MAE of total energies and of force components, and EFwT: the share of frames within both thresholds."""
+        energy_errors, force_errors, within = [], [], []
+        for batch in self._batches_of(split):
+            with torch.no_grad():  # nothing is differentiated beyond the forces
+                energy, forces = energy_and_forces(network, batch)
+            assert batch.energy is not None
+            assert batch.forces is not None
+            # A constant and references drop out of a difference: it is taken in scaled units, in float64.
+            delta_e = (energy.double() - batch.energy) * self.scale.constant * self.energy_unit_eV
+            delta_f = forces.double() - batch.forces.double()
+            delta_f = delta_f * self.scale.constant * self.energy_unit_eV
+            worst = torch.zeros_like(delta_e).scatter_reduce(0, batch.system, delta_f.abs().amax(1), "amax")
+            energy_errors.append(delta_e.abs())
+            force_errors.append(delta_f.abs().flatten())
+            within.append((delta_e.abs() < EFWT_ENERGY_EV) & (worst < EFWT_FORCE_EV_A))
+        energy_mae_eV = float(torch.cat(energy_errors).mean())
+        force_mae_eV_A = float(torch.cat(force_errors).mean())
+        return {
+            "energy_mae_kcal_mol": energy_mae_eV / KCAL_MOL_EV,
+            "force_mae_kcal_mol_A": force_mae_eV_A / KCAL_MOL_EV,
+            "efwt": float(torch.cat(within).double().mean()),
+            "energy_mae_eV": energy_mae_eV,
+            "force_mae_eV_A": force_mae_eV_A,
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV}
+
+    def _batches_of(self, split: str, size: int = 50) -> list[AtomsBatch]:
+        if split not in self._evaluation:
+            count = len(self.frames[split])
+            self._evaluation[split] = [
+                self._batchers[split](range(begin, min(begin + size, count))) for begin in range(0, count, size)
+            ]
+        return self._evaluation[split]
+
+
+def _scaled(scale: LabelScale, frames: Sequence[Structure]) -> list[Structure]:
+    """The frames with labels in the unit of the scale, still in float64."""
+    return [
+        replace(
+            frame,
+            energy=float(scale.scale_energy(frame.energy, frame.z)),
+            forces=scale.scale_forces(frame.forces),
+        )
+        for frame in frames
+    ]

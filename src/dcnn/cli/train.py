@@ -1,0 +1,47 @@
+"""`dcnn train`: from a data file, a PDE or a configuration to a run folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console as RichConsole
+
+from dcnn.train.console import TerminalConsole
+from dcnn.train.fit import fit, resolve, resume_run
+
+
+def train(
+    target: Annotated[
+        str | None, typer.Argument(help="data file, config.yaml, PDE name, problem.py, or demo")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value, for example training.minutes=10")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="best, paper or original")] = "best",
+    model: Annotated[
+        str | None, typer.Option(help="schnet, cgcnn, dimenet_plus_plus, forcenet or gemnet")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="of the weights, the order of batches and the split")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="run folder")] = None,
+    resume: Annotated[Path | None, typer.Option(help="go on with this run folder")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print result.json")] = False,
+) -> None:
+    """Train a potential or a physics-informed network.
+
+    Example: dcnn train ethanol.npz --model schnet training.minutes=10 -o runs/ethanol
+    """
+    console = TerminalConsole(RichConsole(stderr=as_json))
+    if resume is not None:
+        result = resume_run(resume, console)
+    else:
+        if target is None:
+            raise typer.BadParameter("give a data file, a config.yaml or the name of a PDE (or --resume RUN)")
+        config = resolve(target, recipe, overrides or [], model=model, seed=seed)
+        result = fit(config, output, console=console)
+    if as_json:
+        typer.echo(json.dumps(result.values, indent=2))
+    if result.status == "diverged":
+        raise typer.Exit(1)

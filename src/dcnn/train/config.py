@@ -1,0 +1,244 @@
+"""What a run is: one typed, complete, re-runnable configuration for potentials and for PDE networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from dcnn.errors import InputError, unknown
+
+Norm = Literal["l1", "l2", "huber"]
+WeightingName = Literal["fixed", "softadapt", "relobralo", "gradnorm", "uncertainty", "ntk", "config"]
+
+
+class Section(BaseModel):
+    """A part of the configuration; a key that does not exist is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stage(Section):
+    """One optimiser over a share of the budget; several stages run one after the other."""
+
+    optimizer: Literal["adam", "adamw", "soap", "lbfgs"] = "adam"
+    learning_rate: float = Field(1e-3, gt=0)
+    schedule: Literal["constant", "cosine"] = "cosine"
+    warmup: float = Field(0.0, ge=0, lt=1, description="share of the stage with a rising learning rate")
+    final: float = Field(0.01, ge=0, le=1, description="learning rate at the end, as a share of the peak")
+    weight_decay: float = Field(0.0, ge=0)
+    clip_norm: float | None = Field(None, gt=0)
+    share: float = Field(1.0, gt=0, le=1, description="share of the whole budget")
+    dtype: Literal["float32", "float64"] = "float32"
+    history: int = Field(50, ge=1, description="L-BFGS: remembered steps")
+    inner_iterations: int = Field(20, ge=1, description="L-BFGS: iterations on one set of points")
+
+
+class Training(Section):
+    """How long, with what, and what is kept. Exactly one of epochs, steps and minutes is the budget."""
+
+    epochs: int | None = Field(None, ge=1)
+    steps: int | None = Field(None, ge=1)
+    minutes: float | None = Field(None, gt=0)
+    batch_size: int = Field(20, ge=1)
+    stages: tuple[Stage, ...] = (Stage(),)
+    ema: float | None = Field(None, gt=0, lt=1, description="decay of the averaged weights that are kept")
+    evaluate_every: int = Field(1, ge=1, description="epochs between validations")
+    early_stop: int | None = Field(None, ge=1, description="validations without progress before stopping")
+    select: Literal["best", "last"] = "best"
+    compile: bool = Field(False, description="trace loss and gradients into one compiled graph")
+    devices: int = Field(1, ge=1)
+    strategy: Literal["auto", "ddp"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    threads: int | None = Field(None, ge=1)
+    loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Training:
+        given = [name for name in ("epochs", "steps", "minutes") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of epochs, steps, minutes as the budget; found {given or 'none'}")
+        if abs(sum(stage.share for stage in self.stages) - 1) > 1e-6:
+            raise ValueError("the shares of the stages must add up to 1")
+        return self
+
+
+class TermConfig(Section):
+    weight: float = Field(1.0, ge=0)
+    norm: Norm = "l2"
+
+
+class DataConfig(Section):
+    """Frames and how they are split; counts are frames, `test` may also name a file of its own."""
+
+    path: str = "demo"
+    labels: str | None = None
+    units: str | None = Field(None, description="of a file that does not state its own, e.g. 'Hartree, Bohr'")
+    force_sign: Literal[1, -1] | None = None
+    train: int | None = Field(None, ge=1)
+    validation: int = Field(50, ge=1)
+    test: int | str | None = None
+    split: str = Field("random", description="random, blocks, or an index file")
+    split_seed: int = 0
+
+
+class ModelConfig(Section):
+    name: str = "schnet"
+    preset: Literal["small", "paper"] = "small"
+    fidelity: Literal["text", "scripts"] = "text"
+    activation: str | None = Field(None, description="replaces the published activation where the paper does")
+    normalization: bool = True
+    overrides: dict[str, Any] = {}
+
+
+class ScaleConfig(Section):
+    references: Literal["elements", "mean"] | None = None
+    unit: Literal["force_rms", "power_of_ten"] | float = 1.0
+
+
+class AtomsLoss(Section):
+    energy: TermConfig = TermConfig()
+    forces: TermConfig = TermConfig()
+    energy_per_atom: bool = False
+    weighting: WeightingName = "fixed"
+    weighting_options: dict[str, Any] = {}
+
+
+class AtomsConfig(Section):
+    """An interatomic potential."""
+
+    kind: Literal["atoms"] = "atoms"
+    recipe: str = "best"
+    seed: int = 0
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    scale: ScaleConfig = ScaleConfig()
+    loss: AtomsLoss = AtomsLoss()
+    training: Training
+
+
+class ProblemConfig(Section):
+    name: str = "advection"
+    parameters: dict[str, Any] = {}
+    fidelity: Literal["text", "scripts"] = "text"
+    trainable: tuple[str, ...] = Field((), description="parameters of the PDE that are learnt (inverse problem)")
+    reference: str | None = Field(None, description="a PDEBench HDF5 file; the built-in solver otherwise")
+    sample: int = 0
+
+
+class NetworkConfig(Section):
+    width: int = Field(40, ge=1)
+    depth: int = Field(6, ge=1)
+    activation: str = "tanh"
+    alternate: str | None = Field(None, description="activation of every second layer")
+    initialisation: Literal["glorot", "he", "moments"] = "glorot"
+    batch_norm: bool = False
+    periodic_modes: int = Field(0, ge=0, description="sin/cos features for periodic coordinates; 0: plain inputs")
+    random_features: int = Field(0, ge=0)
+    random_features_scale: float = 1.0
+    residual: bool = False
+    adaptive: bool = False
+    scale_fields: bool = False
+    hard_initial: bool = False
+
+
+class PointsConfig(Section):
+    interior: int = Field(1000, ge=1)
+    boundary: int = Field(1000, ge=0)
+    initial: int = Field(1024, ge=0)
+    sampler: Literal["uniform", "latin_hypercube", "sobol", "grid"] = "uniform"
+    resample_every: int | None = Field(None, ge=1, description="steps between new interior points")
+    adaptive: bool = Field(False, description="draw new points where the residual is large")
+    causal: float | None = Field(None, gt=0, description="causal weighting in time, its strength ε")
+    time_windows: int = Field(1, ge=1, description="march through time in this many windows")
+
+
+class PdeLoss(Section):
+    weights: dict[str, float] = {}
+    norm: Norm = "l2"
+    weighting: WeightingName = "fixed"
+    weighting_options: dict[str, Any] = {}
+
+
+class PdeConfig(Section):
+    """A physics-informed network."""
+
+    kind: Literal["pde"] = "pde"
+    recipe: str = "best"
+    seed: int = 0
+    problem: ProblemConfig = ProblemConfig()
+    network: NetworkConfig = NetworkConfig()
+    points: PointsConfig = PointsConfig()
+    loss: PdeLoss = PdeLoss()
+    training: Training
+    steps_per_epoch: int = Field(100, ge=1)
+
+
+Config = Annotated[AtomsConfig | PdeConfig, Field(discriminator="kind")]
+_ADAPTER: TypeAdapter[AtomsConfig | PdeConfig] = TypeAdapter(Config)
+
+
+def validate(values: dict[str, Any], source: str = "configuration") -> AtomsConfig | PdeConfig:
+    """The typed configuration, or one message that names every wrong field of `source`."""
+    try:
+        return _ADAPTER.validate_python(values)
+    except ValidationError as error:
+        lines = [_explain(issue) for issue in error.errors()]
+        raise InputError(f"{source}: " + "; ".join(lines)) from None
+
+
+def _explain(issue: Any) -> str:
+    place = [str(part) for part in issue["loc"] if part not in ("atoms", "pde")]
+    if issue["type"] == "extra_forbidden":
+        return str(unknown(f"key in {'.'.join(place[:-1]) or 'the top level'}", place[-1], _keys_at(issue["loc"])))
+    return f"{'.'.join(place) or 'top level'}: {issue['msg']} (found {issue['input']!r})"
+
+
+def _keys_at(location: tuple[Any, ...]) -> list[str]:
+    """The valid keys beside a misspelt one."""
+    section: Any = PdeConfig if location and location[0] == "pde" else AtomsConfig
+    for part in location[1:-1]:
+        annotation = section.model_fields[part].annotation if isinstance(part, str) else Stage
+        section = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else Stage
+    return list(section.model_fields)
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over` on top, section by section; a new budget replaces the old one."""
+    merged = dict(base)
+    if {"epochs", "steps", "minutes"} & over.keys():
+        merged = {k: v for k, v in merged.items() if k not in ("epochs", "steps", "minutes")}
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def parse_overrides(pairs: list[str]) -> dict[str, Any]:
+    """`["training.epochs=5", "model.name=gemnet"]` as nested values; values are read as YAML."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"{pair!r} is not key=value, for example training.minutes=10")
+        node: Any = yaml.safe_load(text) if text else None
+        for part in reversed(key.split(".")):
+            node = {part: node}
+        values = merge(values, node)
+    return values
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected key: value lines, found {type(values).__name__}")
+    return values
+
+
+def to_yaml(config: AtomsConfig | PdeConfig) -> str:
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)

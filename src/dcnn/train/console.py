@@ -1,0 +1,66 @@
+"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from dcnn.train.config import Training
+from dcnn.train.run import Result
+
+
+class Console:
+    """Silent; what the library uses unless a command asks for more."""
+
+    def start(self, folder: Path, settings: Training) -> None: ...
+
+    def step(self, used: float, step: int) -> None: ...
+
+    def row(self, row: dict[str, float], status: str) -> None: ...
+
+    def finish(self, result: Result) -> None: ...
+
+
+class TerminalConsole(Console):
+    """A bar with the time left on a terminal; about twenty plain lines when the output goes to a file."""
+
+    def __init__(self, console: RichConsole, title: str = "training") -> None:
+        self.console, self.title = console, title
+        self.bar: Progress | None = None
+        self.bar_task: TaskID | None = None
+        self.used, self.shown = 0.0, -1.0
+
+    def start(self, folder: Path, settings: Training) -> None:
+        self.console.print(f"{self.title} → {folder}")
+        if self.console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+            self.bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
+            self.bar_task = self.bar.add_task("", total=1.0)
+            self.bar.start()
+
+    def step(self, used: float, step: int) -> None:
+        self.used = used
+        if self.bar and self.bar_task is not None and step % 10 == 0:
+            self.bar.update(self.bar_task, completed=min(used, 1.0))
+
+    def row(self, row: dict[str, float], status: str) -> None:
+        errors = [
+            f"{name.removeprefix('validation_')} {value:.4g}"
+            for name, value in row.items()
+            if name.startswith("validation_") and math.isfinite(value)
+        ]
+        line = f"step {row['step']:.0f}, {row['seconds']:.0f} s, loss {row['train_loss']:.4g}, " + ", ".join(errors)
+        if self.bar and self.bar_task is not None:
+            self.bar.update(self.bar_task, description=line)
+        elif self.used - self.shown >= 0.05 or status != "running":
+            self.shown = self.used
+            self.console.print(line, soft_wrap=True, highlight=False)
+
+    def finish(self, result: Result) -> None:
+        if self.bar:
+            self.bar.stop()
+        errors = ", ".join(f"{k} {v:.4g}" for k, v in result.test.items() if isinstance(v, float))
+        self.console.print(f"{result.status} after {result.values['seconds']:.0f} s: test {errors}", soft_wrap=True)

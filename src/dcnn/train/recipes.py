@@ -1,0 +1,53 @@
+"""The recipes as data: what `original`, `paper` and `best` mean, for potentials and for PDE networks.
+
+Each is a partial configuration that the user's own values go on top of. Why each choice of `best` stands here is
+measured in results/atoms.md and results/pde.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dcnn.errors import unknown
+
+_SCRIPT_LOSS = {"energy": {"weight": 1.0, "norm": "l1"}, "forces": {"weight": 30.0, "norm": "l1"}}
+_SCRIPT_ADAM = {"optimizer": "adam", "learning_rate": 1e-4, "schedule": "constant"}
+
+ATOMS: dict[str, dict[str, Any]] = {
+    "original": {
+        "scale": {"references": None, "unit": 1.0},
+        "loss": _SCRIPT_LOSS,
+        "training": {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"},
+    },
+    "paper": {
+        "model": {"activation": "irelu", "normalization": False},
+        "scale": {"references": None, "unit": "power_of_ten"},
+        "loss": _SCRIPT_LOSS,
+        "training": {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"},
+    },
+    "best": {
+        "model": {"normalization": False},
+        "scale": {"references": "elements", "unit": "force_rms"},
+        "loss": {
+            "energy": {"weight": 1.0, "norm": "l2"},
+            "forces": {"weight": 1.0, "norm": "l2"},
+            "energy_per_atom": True,
+        },
+        "training": {
+            "minutes": 10.0,
+            "batch_size": 5,
+            "stages": [{"optimizer": "adam", "learning_rate": 1e-3, "warmup": 0.02, "clip_norm": 10.0}],
+            "ema": 0.999,
+        },
+    },
+}
+
+PDE: dict[str, dict[str, Any]] = {"original": {}, "paper": {}, "best": {}}
+
+
+def recipe(kind: str, name: str, problem: str = "") -> dict[str, Any]:
+    """The partial configuration of a recipe for `kind` "atoms" or "pde" (where it may depend on the `problem`)."""
+    table = ATOMS if kind == "atoms" else PDE
+    if name not in table:
+        raise unknown("recipe", name, table)
+    return {"kind": kind, "recipe": name, **table[name]}

@@ -1,0 +1,95 @@
+"""From a configuration to the task that the loop trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from dcnn import atoms
+from dcnn.atoms.splits import Split, block_split, random_split, read_split
+from dcnn.atoms.task import AtomsTask
+from dcnn.atoms.units import ENERGY
+from dcnn.errors import InputError
+from dcnn.losses import Term
+from dcnn.losses import weighting as weightings
+from dcnn.scaling import LabelScale
+from dcnn.train.config import AtomsConfig, DataConfig, PdeConfig
+from dcnn.train.loop import Task
+
+
+def build_task(config: AtomsConfig | PdeConfig) -> Task:
+    """Data, network, scale and terms of a configuration, seeded."""
+    torch.manual_seed(config.seed)
+    if isinstance(config, AtomsConfig):
+        return build_atoms(config)
+    from dcnn.train.pde_tasks import build_pde
+
+    return build_pde(config)
+
+
+def build_atoms(config: AtomsConfig) -> AtomsTask:
+    frames = split_frames(config.data)
+    scale = LabelScale.fit(frames["train"], references=config.scale.references, unit=config.scale.unit)
+    model = config.model
+    network = atoms.build(
+        model.name,
+        preset=model.preset,
+        fidelity=model.fidelity,
+        activation=model.activation,
+        normalization=model.normalization,
+        **model.overrides,
+    )
+    loss = config.loss
+    terms = (
+        Term("energy", loss.energy.weight, loss.energy.norm),
+        Term("forces", loss.forces.weight, loss.forces.norm),
+    )
+    return AtomsTask(
+        network,
+        scale,
+        frames,
+        terms,
+        weightings.get(loss.weighting, terms, **loss.weighting_options),
+        batch_size=config.training.batch_size,
+        energy_per_atom=loss.energy_per_atom,
+        energy_unit_eV=ENERGY[frames["train"].units.energy],
+        seed=config.seed,
+    )
+
+
+def split_frames(data: DataConfig) -> dict[str, atoms.Dataset]:
+    """Training, validation and test frames; lengths in Å."""
+    dataset = _load(data.path, data)
+    own_test = isinstance(data.test, str)
+    count = len(dataset)
+    if data.split in ("random", "blocks"):
+        if data.validation >= count:
+            raise InputError(f"{data.path}: {data.validation} validation frames of {count} leave none to train on")
+        test = data.test if isinstance(data.test, int) else (0 if own_test else None)
+        train = data.train
+        if train is None:  # all that is left, or four fifths of it where the test frames come from the same file
+            train = count - data.validation - test if test is not None else int(0.8 * (count - data.validation))
+        choose = random_split if data.split == "random" else block_split
+        split = choose(count, train, data.validation, test, seed=data.split_seed)
+    else:
+        split = _with_validation(read_split(Path(data.split), count), data)
+    frames = {"train": dataset[split.train], "validation": dataset[split.valid], "test": dataset[split.test]}
+    if own_test:
+        frames["test"] = _load(str(data.test), data).to_units(frames["train"].units)
+    return frames
+
+
+def _with_validation(split: Split, data: DataConfig) -> Split:
+    """A split file that names no validation frames gives up some of its training frames."""
+    if len(split.valid):
+        return split
+    inner = random_split(len(split.train), len(split.train) - data.validation, data.validation, 0, data.split_seed)
+    return Split(split.train[inner.train], split.train[inner.valid], split.test, split.origin)
+
+
+def _load(path: str, data: DataConfig) -> atoms.Dataset:
+    if path == "demo":
+        return atoms.demo_dataset()
+    dataset = atoms.load(path, labels=data.labels, units=data.units, force_sign=data.force_sign or 1)
+    return dataset.to_units(length="Ang")

@@ -1,0 +1,215 @@
+"""The loop: exact resume, the averaged weights that are kept, divergence as a result, and stages."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from dcnn.errors import InputError
+from dcnn.losses import Fixed, Term
+from dcnn.train import checkpoint
+from dcnn.train.config import PdeConfig, validate
+from dcnn.train.console import Console
+from dcnn.train.fit import Fabric
+from dcnn.train.loop import train
+from dcnn.train.run import Run
+
+
+@dataclass
+class Line:
+    """y = 2x and y′ = 2 as a task: a network of one weight, four batches an epoch."""
+
+    seed: int = 0
+    explode_at: int | None = None
+    monitor = "error"
+    steps_per_epoch = 4
+
+    def __post_init__(self):
+        torch.manual_seed(self.seed)
+        self.network = nn.Linear(1, 1)
+        self.terms = (Term("value"), Term("slope", weight=0.5))
+        self.weighting = Fixed(self.terms)
+        self.dtype = torch.float32
+        self.calls = 0
+
+    def cast(self, dtype):
+        self.dtype = dtype
+        self.network.to(dtype)
+
+    def batches(self, epoch, rank=0, world=1):
+        generator = torch.Generator().manual_seed(1000 + epoch)
+        for _ in range(self.steps_per_epoch):
+            yield torch.rand(8, 1, generator=generator).to(self.dtype)
+
+    def residuals(self, network, batch):
+        self.calls += 1
+        if self.explode_at is not None and self.calls >= self.explode_at:
+            batch = batch * math.nan
+        batch = batch.requires_grad_()
+        y = network(batch)
+        slope = torch.autograd.grad(y.sum(), batch, create_graph=True)[0]
+        return {"value": y - 2 * batch, "slope": slope - 2}
+
+    def evaluate(self, network, split):
+        return {"error": abs(float(network.weight.detach()) - 2.0)}
+
+    def state(self):
+        return {"target": 2.0}
+
+
+def config(**training) -> PdeConfig:
+    return validate({"kind": "pde", "training": {"epochs": 6, **training}})
+
+
+def run_in(folder, settings, task, resume=False):
+    run = Run(folder)
+    if not resume:
+        run = Run.create(folder, settings)
+    return train(Fabric(accelerator="cpu", devices=1), task, settings, run, Console(), resume)
+
+
+def test_a_run_leaves_everything_a_reader_needs(tmp_path):
+    result = run_in(tmp_path / "a", config(stages=[{"learning_rate": 0.1}]), Line())
+    run = Run.open(tmp_path / "a")
+    assert result.status == "finished"
+    assert result.test["error"] < Line().evaluate(Line().network, "test")["error"]
+    assert run.config() == config(stages=[{"learning_rate": 0.1}])
+    rows = run.metrics()
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert rows[-1]["step"] == 24
+    last = rows[-1]
+    assert last["train_slope_weighted"] == pytest.approx(0.5 * last["train_slope_raw"], rel=1e-6)
+    assert last["train_loss"] == pytest.approx(last["train_value_weighted"] + last["train_slope_weighted"], rel=1e-5)
+    assert checkpoint.load(run.best)["task"] == {"target": 2.0}
+    assert json.loads(run.result_file.read_text())["parameters"] == 2
+    assert "finished" in (run.folder / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "soap", "lbfgs"])
+def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, optimizer):
+    stages = [{"optimizer": optimizer, "learning_rate": 0.05, "inner_iterations": 2}]
+    whole = run_in(tmp_path / "whole", config(stages=stages, ema=0.9), Line())
+
+    class StoppedError(Exception):
+        pass
+
+    class Killed(Line):
+        def evaluate(self, network, split):
+            self.evaluations = getattr(self, "evaluations", 0) + 1
+            if self.evaluations == 4:
+                raise StoppedError
+            return super().evaluate(network, split)
+
+    with pytest.raises(StoppedError):
+        run_in(tmp_path / "parts", config(stages=stages, ema=0.9), Killed())
+    again = run_in(tmp_path / "parts", config(stages=stages, ema=0.9), Line(seed=99), resume=True)
+    states = [checkpoint.load(Run(tmp_path / name).last) for name in ("whole", "parts")]
+    for key in states[0]["network"]:
+        assert torch.equal(states[0]["network"][key], states[1]["network"][key])
+    assert again.test == whole.test
+
+    def numbers(name):  # all but the clock
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in Run(tmp_path / name).metrics()]
+
+    assert numbers("parts") == numbers("whole")
+
+
+def test_the_average_is_what_is_tested(tmp_path):
+    task = Line()
+    run_in(tmp_path / "a", config(stages=[{"learning_rate": 0.3}], ema=0.99, select="last"), task)
+    last, best = checkpoint.load(Run(tmp_path / "a").last), checkpoint.load(Run(tmp_path / "a").best)
+    assert torch.equal(best["network"]["weight"], last["average"]["mean"][0])
+    assert not torch.equal(best["network"]["weight"], last["network"]["weight"])
+
+
+def test_a_loss_that_is_not_finite_is_a_result(tmp_path):
+    result = run_in(tmp_path / "a", config(), Line(explode_at=10))
+    assert result.status == "diverged"
+    assert json.loads((tmp_path / "a" / "result.json").read_text())["status"] == "diverged"
+    assert checkpoint.load(Run(tmp_path / "a").last)["progress"]["epoch"] == 2, "the last finite state is kept"
+
+
+def test_early_stop_counts_validations_without_progress(tmp_path):
+    result = run_in(tmp_path / "a", config(epochs=50, early_stop=3, stages=[{"learning_rate": 1e-12}]), Line())
+    assert result.status == "stopped early"
+    assert result.values["epochs"] <= 5
+
+
+def test_stages_change_optimiser_and_precision(tmp_path):
+    task = Line()
+    stages = [
+        {"share": 0.5, "learning_rate": 0.05},
+        {"optimizer": "lbfgs", "learning_rate": 1.0, "share": 0.5, "dtype": "float64"},
+    ]
+    result = run_in(tmp_path / "a", config(steps=12, epochs=None, stages=stages), task)
+    assert task.network.weight.dtype == torch.float64
+    assert result.test["error"] < 1e-9, "L-BFGS solves a quadratic"
+    assert result.values["steps"] == 12
+
+
+def test_time_is_a_budget_too(tmp_path):
+    result = run_in(tmp_path / "a", config(epochs=None, minutes=0.001), Line())
+    assert result.status == "finished"
+    assert result.values["seconds"] >= 0.06
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    run_in(tmp_path / "a", config(epochs=1), Line())
+    with pytest.raises(InputError, match="--resume"):
+        Run.create(tmp_path / "a", config())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"rubbish", "not a readable checkpoint"), (None, "no such checkpoint")],
+)
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, content, message):
+    path = tmp_path / "x.ckpt"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"x.ckpt: {message}"):
+        checkpoint.load(path)
+
+
+def test_checkpoints_know_their_format(tmp_path):
+    path = tmp_path / "x.ckpt"
+    torch.save({"a": 1}, path)
+    with pytest.raises(InputError, match="not a dcnn checkpoint"):
+        checkpoint.load(path)
+    torch.save({"format_version": 99}, path)
+    with pytest.raises(InputError, match="newer dcnn"):
+        checkpoint.load(path)
+
+
+def test_old_checkpoints_are_upgraded_step_by_step(tmp_path, monkeypatch):
+    path = tmp_path / "x.ckpt"
+    checkpoint.save(path, {"a": 1})
+    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 3)
+    monkeypatch.setattr(
+        checkpoint, "UPGRADES", {1: lambda s: s | {"b": s["a"] + 1}, 2: lambda s: s | {"c": s["b"] + 1}}
+    )
+    assert checkpoint.load(path)["c"] == 3
+
+
+def test_a_run_that_is_missing_or_unfinished_says_so(tmp_path):
+    with pytest.raises(InputError, match="not a run folder"):
+        Run.open(tmp_path)
+    run = Run.create(tmp_path / "a", config())
+    assert run.metrics() == []
+    with pytest.raises(InputError, match="not finished"):
+        run.result()
+
+
+def test_a_new_column_joins_the_table(tmp_path):
+    run = Run.create(tmp_path / "a", config())
+    run.append({"epoch": 1, "loss": 2.0})
+    run.append({"epoch": 2, "loss": 1.0, "extra": 5.0})
+    run.append({"epoch": 3, "loss": 0.5})
+    rows = run.metrics()
+    assert [row["loss"] for row in rows] == [2.0, 1.0, 0.5]
+    assert rows[1]["extra"] == 5.0
+    assert math.isnan(rows[0]["extra"])
+    assert math.isnan(rows[2]["extra"])
