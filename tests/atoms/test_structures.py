@@ -62,9 +62,7 @@ def test_pair_vectors_and_triplets_by_brute_force(case):
     lengths = graph.pair_vectors().norm(dim=1)
     assert (lengths < graph.cutoff).all()
     center, source, n = graph.edge_center.tolist(), graph.edge_neighbour.tolist(), 2 * len(graph.pair_i)
-    expected = {
-        (kj, ji) for ji in range(n) for kj in range(n) if center[kj] == source[ji] and kj != (ji + n // 2) % n
-    }
+    expected = {(kj, ji) for ji in range(n) for kj in range(n) if center[kj] == source[ji] and kj != (ji + n // 2) % n}
     got = list(zip(graph.triplets.edge_kj.tolist(), graph.triplets.edge_ji.tolist(), strict=True))
     assert len(got) == len(set(got))
     assert set(got) == expected
@@ -79,9 +77,7 @@ def mixed():
 def test_batch_is_its_frames_renumbered():
     frames = mixed()
     whole = collate(frames, 4.0)
-    again = batch(
-        z=whole.z, positions=whole.positions, system=whole.system, cell=whole.cell, pbc=whole.pbc, cutoff=4.0
-    )
+    again = batch(z=whole.z, positions=whole.positions, system=whole.system, cell=whole.cell, pbc=whole.pbc, cutoff=4.0)
     assert whole.system.tolist() == [0] * 9 + [1] + [2] * 2 + [3] * 9
     for name in ("pair_i", "pair_j", "pair_shift", "edge_center", "edge_neighbour", "edge_pair"):
         torch.testing.assert_close(getattr(whole, name), getattr(again, name))
@@ -101,13 +97,8 @@ def test_atoms_of_a_system_need_not_stand_together():
         z=[6] * 18, positions=positions[order], system=torch.arange(2).repeat_interleave(9)[order], cutoff=3.0
     )
     straight = batch(z=[6] * 18, positions=positions, system=[0] * 9 + [1] * 9, cutoff=3.0)
-    pairs = {
-        frozenset(p)
-        for p in zip(order[shuffled.pair_i].tolist(), order[shuffled.pair_j].tolist(), strict=True)
-    }
-    assert pairs == {
-        frozenset(p) for p in zip(straight.pair_i.tolist(), straight.pair_j.tolist(), strict=True)
-    }
+    pairs = {frozenset(p) for p in zip(order[shuffled.pair_i].tolist(), order[shuffled.pair_j].tolist(), strict=True)}
+    assert pairs == {frozenset(p) for p in zip(straight.pair_i.tolist(), straight.pair_j.tolist(), strict=True)}
 
 
 def test_pair_vectors_carry_gradients_of_positions_and_cell():
@@ -115,9 +106,7 @@ def test_pair_vectors_carry_gradients_of_positions_and_cell():
     cell = torch.tensor(SKEWED, requires_grad=True)
     graph = batch(z=[22, 8], positions=positions, cell=cell, cutoff=4.0)
     assert torch.autograd.gradcheck(
-        lambda p, c: AtomsBatch(
-            **{**vars(graph), "positions": p, "cell": c[None], "edges": None}
-        ).pair_vectors(),
+        lambda p, c: AtomsBatch(**{**vars(graph), "positions": p, "cell": c[None], "edges": None}).pair_vectors(),
         (positions, cell),
     )
 
@@ -132,9 +121,7 @@ def test_moving_keeps_the_energy_in_float64():
 
 
 def test_labels_are_taken_where_every_frame_has_them():
-    labelled = Structure(
-        [1], [[0, 0, 0]], energy=1.0, forces=[[0, 0, 1]], stress=np.eye(3), cell=9 * np.eye(3)
-    )
+    labelled = Structure([1], [[0, 0, 0]], energy=1.0, forces=[[0, 0, 1]], stress=np.eye(3), cell=9 * np.eye(3))
     bare = Structure([1], [[0, 0, 0]], energy=2.0)
     graph = collate([labelled, bare], 3.0)
     assert graph.energy.tolist() == [1.0, 2.0]

@@ -123,9 +123,7 @@ def batch(
             "do not fit; expected (N,), (N, 3) and (N,) with at least one atom"
         )
     if int(z.min()) < 1 or int(z.max()) > 118:
-        raise InputError(
-            f"batch: unknown element with atomic number {int(z.min() if z.min() < 1 else z.max())}"
-        )
+        raise InputError(f"batch: unknown element with atomic number {int(z.min() if z.min() < 1 else z.max())}")
     n_systems = int(system.max()) + 1
     if cell is not None:
         cell = torch.as_tensor(cell, device=device).to(dtype)
@@ -142,9 +140,7 @@ def batch(
         for b, atoms in enumerate(members)
     ]
     pair_i, pair_j = (
-        torch.from_numpy(
-            np.concatenate([atoms[getattr(f, side)] for atoms, f in zip(members, frames, strict=True)])
-        )
+        torch.from_numpy(np.concatenate([atoms[getattr(f, side)] for atoms, f in zip(members, frames, strict=True)]))
         for side in "ij"
     )
     periodic = [f.shift for f in frames if f.shift is not None]

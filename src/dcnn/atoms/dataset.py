@@ -29,9 +29,7 @@ class Dataset(Sequence[Structure]):
         force_sign: int = 1,
     ) -> None:
         if force_sign not in (1, -1):
-            raise InputError(
-                f"force_sign is {force_sign!r}; it is 1 (forces) or -1 (the file stores gradients)"
-            )
+            raise InputError(f"force_sign is {force_sign!r}; it is 1 (forces) or -1 (the file stores gradients)")
         self.units = self._stored = Units.parse(units)
         self.source = source
         self.name = name
@@ -74,10 +72,11 @@ class Dataset(Sequence[Structure]):
 
     def to_units(self, energy: str | Units | None = None, length: str | None = None) -> Dataset:
         """The same frames in other units; what is not named stays."""
-        if isinstance(energy, Units):
-            energy, length = energy.energy, energy.length
+        wanted = (
+            energy if isinstance(energy, Units) else Units(energy or self.units.energy, length or self.units.length)
+        )
         other = self._copy()
-        other.units = Units(energy or self.units.energy, length or self.units.length)
+        other.units = wanted
         return other
 
     def trajectory_index(self) -> np.ndarray | None:

@@ -56,9 +56,7 @@ def half_pairs(
         assert pbc is not None
         vectors = np.linalg.norm(cell[np.asarray(pbc, bool)], axis=1)
         if np.any(vectors < 1e-6) or (np.all(pbc) and abs(np.linalg.det(cell)) < 1e-9):
-            raise InputError(
-                "the cell has no volume along a periodic direction; set pbc to False or give a full cell"
-            )
+            raise InputError("the cell has no volume along a periodic direction; set pbc to False or give a full cell")
     search = NeighborList(cutoff=cutoff, full_list=False, sorted=False, n_threads=1)
     box = cell if periodic else np.zeros((3, 3))
     i, j, shift, distance = search.compute(positions, box, pbc if periodic else False, "ijSd")

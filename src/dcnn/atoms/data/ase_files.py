@@ -81,9 +81,7 @@ def structure_of(atoms: Any, keys: dict[str, str]) -> Structure:
     for field, key in keys.items():
         if key not in held:
             known = sorted({*held, *getattr(atoms.calc, "results", ())})
-            raise InputError(
-                f"no entry {key!r} for the {field}; the frame holds {', '.join(known) or 'nothing'}"
-            )
+            raise InputError(f"no entry {key!r} for the {field}; the frame holds {', '.join(known) or 'nothing'}")
         labels[field] = held[key]
     if not labels:
         return frame
@@ -170,12 +168,16 @@ class ListReader:
 
 
 def read_xsf(text: str) -> Any:
-    """One xsf file; the total energy stands in a comment that ASE does not look at."""
-    atoms = ase.io.read(io.StringIO(text), format="xsf")
+    """One xsf file; where a comment gives the total energy (aenet's files), its unit is that of the forces too.
+
+    ASE does not look at the comment and takes forces for Hartree/Å, as XCrySDen writes them.
+    """
+    atoms: Any = ase.io.read(io.StringIO(text), format="xsf")
     found = _XSF_ENERGY.search(text)
     if found is not None and atoms.calc is not None:
-        factor = Units(found[2] or "eV").energy_factor(Units("eV"))
-        atoms.calc.results["energy"] = float(found[1]) * factor
+        unit = Units(found[2] or "eV")
+        atoms.calc.results["energy"] = float(found[1]) * unit.energy_factor(Units("eV"))
+        atoms.calc.results["forces"] *= unit.energy_factor(Units("Hartree"))
     return atoms
 
 
@@ -203,9 +205,7 @@ def _read_archive(path: Path) -> ListReader:
             else:
                 frames.extend(ase.io.read(io.StringIO(text), index=":", format=_FORMATS.get(suffix, suffix)))
         except Exception as error:  # as above: any exception of a parser
-            raise InputError(
-                f"{path}, member {name}: ASE cannot read it ({type(error).__name__}: {error})"
-            ) from None
+            raise InputError(f"{path}, member {name}: ASE cannot read it ({type(error).__name__}: {error})") from None
     return ListReader(frames)
 
 
@@ -225,7 +225,7 @@ def _reader(path: Path) -> Reader:
         return TrajectoryReader(path)
     if name.endswith(".xsf") and "ANIMSTEPS" not in path.read_text()[:2000]:
         return ListReader([read_xsf(path.read_text())])
-    return ListReader(ase.io.read(path, index=":"))
+    return ListReader(list(ase.io.read(path, index=":")))
 
 
 def read_ase(

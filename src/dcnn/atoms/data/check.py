@@ -28,9 +28,7 @@ def check_frame(frame: Structure, where: str, require: Sequence[str] = LABELS) -
         raise InputError(f"{where}: the frame has no atoms; remove it")
     if frame.z.min() < 1 or frame.z.max() > 118:
         atom = int(np.flatnonzero((frame.z < 1) | (frame.z > 118))[0])
-        raise InputError(
-            f"{where}: atom {atom} has the unknown element {frame.z[atom]}; atomic numbers are 1 to 118"
-        )
+        raise InputError(f"{where}: atom {atom} has the unknown element {frame.z[atom]}; atomic numbers are 1 to 118")
     for field in ("positions", "cell", "energy", "forces", "stress"):
         value = getattr(frame, field)
         if value is None:
@@ -47,9 +45,7 @@ def check_frame(frame: Structure, where: str, require: Sequence[str] = LABELS) -
     return frame
 
 
-def check_frames(
-    frames: Sequence[Structure], source: str, require: Sequence[str] = LABELS
-) -> Sequence[Structure]:
+def check_frames(frames: Sequence[Structure], source: str, require: Sequence[str] = LABELS) -> Sequence[Structure]:
     """Every frame of a list that is held in memory, checked."""
     if len(frames) == 0:
         raise InputError(f"{source}: no frames in this file")

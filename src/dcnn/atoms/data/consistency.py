@@ -89,8 +89,8 @@ class Agreement:
         if self.verdict == "per atom":
             return [
                 f"{dataset.source}: energies look like energies per atom: they change by "
-                f"1/{self.n_atoms} of the work of the forces in frames of {self.n_atoms} atoms. Multiply them "
-                "by the number of atoms"
+                f"1/{self.n_atoms} of the work of the forces in frames of {self.n_atoms} atoms. Multiply "
+                "them by the number of atoms"
             ]
         if self.verdict == "weak":
             return [f"{dataset.source}: energies and forces hardly agree: {self.describe()}"]
@@ -135,9 +135,7 @@ def close_pairs(frames: Sequence[Structure]) -> Iterator[tuple[Structure, Struct
         if frame.cell is None:
             molecules[frame.z.tobytes()].append(frame)
     for a, b in pairwise(frames):
-        same_cell = (
-            a.cell is not None and b.cell is not None and np.allclose(a.cell, b.cell, rtol=0, atol=1e-6)
-        )
+        same_cell = a.cell is not None and b.cell is not None and np.allclose(a.cell, b.cell, rtol=0, atol=1e-6)
         if same_cell and np.array_equal(a.z, b.z):
             yield a, b
     for group in molecules.values():

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import lmdb
 import numpy as np
@@ -64,21 +65,29 @@ class LmdbFrames(Sequence[Structure]):
 
     def _open(self) -> Any:
         if self._environment is None:  # opened late so that a pickled dataset opens its own in every process
-            try:
-                self._environment = lmdb.open(
-                    str(self.path),
-                    subdir=self.path.is_dir(),
-                    readonly=True,
-                    lock=False,
-                    readahead=False,
-                    meminit=False,
-                )
-            except lmdb.Error as error:
-                raise InputError(f"{self.path}: not a readable LMDB file ({error})") from None
+            self._environment = _environment(self.path)
         return self._environment
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_environment": None}
+
+
+_OPEN: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+
+def _environment(path: Path) -> Any:
+    """The file opened for reading; LMDB allows that once a process, so that datasets of one file share it."""
+    key = str(path.resolve())
+    found = _OPEN.get(key)
+    if found is None:
+        try:
+            found = lmdb.open(
+                key, subdir=path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False, max_spare_txns=4
+            )
+        except lmdb.Error as error:
+            raise InputError(f"{path}: not a readable LMDB file ({error})") from None
+        _OPEN[key] = found
+    return found
 
 
 def inflated(raw: bytes) -> bytes:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dcnn.atoms.data.ase_files import read_ase
 from dcnn.atoms.data.check import LABELS
 from dcnn.atoms.data.consistency import judge
 from dcnn.atoms.data.lmdb import read_lmdb
@@ -39,7 +38,7 @@ def load(
     if not path.exists():
         raise InputError(f"{path}: no such file")
     options: dict[str, Any] = {"units": units, "force_sign": force_sign, "require": require}
-    keys = {"energy_key": energy_key, "forces_key": forces_key}
+    keys: dict[str, Any] = {"energy_key": energy_key, "forces_key": forces_key}
     dataset = _read(path, labels, options, keys)
     if check and {"energy", "forces"} <= set(require):
         agreement = judge(dataset)
@@ -49,7 +48,7 @@ def load(
     return dataset
 
 
-def _read(path: Path, labels: str | None, options: dict[str, Any], keys: dict[str, str | None]) -> Dataset:
+def _read(path: Path, labels: str | None, options: dict[str, Any], keys: dict[str, Any]) -> Dataset:
     if path.is_dir() and not (path / "data.mdb").exists():
         files = sorted(p for p in path.iterdir() if p.is_file() and p.suffix in _IN_FOLDERS)
         if not files:
@@ -61,6 +60,8 @@ def _read(path: Path, labels: str | None, options: dict[str, Any], keys: dict[st
         raise InputError(f"{path}: labels={labels!r} is for rMD17 npz files only; leave it out")
     if path.suffix == ".lmdb" or path.is_dir():
         return read_lmdb(path, **options)
+    from dcnn.atoms.data.ase_files import read_ase  # ase.io takes half a second to import
+
     return read_ase(path, **options, **keys)
 
 

@@ -78,9 +78,9 @@ def read_npz(
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{path}: not a readable npz file ({error}); download or write it again") from None
 
 
@@ -91,9 +91,7 @@ def _layout(path: Path, stored: dict[str, np.ndarray], labels: str | None) -> st
         return "rmd17/md17" if labels == "md17" else "rmd17"
     if "R" in stored or "z" in stored:
         if labels == "rmd17":
-            raise InputError(
-                f"{path}: an MD17 file has no revised labels; leave labels out or use an rMD17 file"
-            )
+            raise InputError(f"{path}: an MD17 file has no revised labels; leave labels out or use an rMD17 file")
         return "md17"
     raise InputError(
         f"{path}: neither an MD17 file (keys E, F, R, z) nor an rMD17 file (nuclear_charges, coords, "
@@ -106,14 +104,10 @@ def _arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays of a layout as int64/float64 of the right shape, every number finite."""
     missing = [
-        key
-        for field, key in layout.items()
-        if key not in stored and (field in require or field in ("z", "positions"))
+        key for field, key in layout.items() if key not in stored and (field in require or field in ("z", "positions"))
     ]
     if missing:
-        raise InputError(
-            f"{path}: missing key {', '.join(missing)}; the file holds {', '.join(sorted(stored))}"
-        )
+        raise InputError(f"{path}: missing key {', '.join(missing)}; the file holds {', '.join(sorted(stored))}")
     positions_key = layout["positions"]
     positions = stored[positions_key]
     if positions.ndim != 3 or positions.shape[2] != 3:
@@ -136,9 +130,7 @@ def _arrays(
         array = stored[key]
         if array.shape not in shapes[field]:
             expected = " or ".join(map(str, shapes[field]))
-            raise InputError(
-                f"{path}: {key} has shape {array.shape}, expected {expected} to fit {positions_key}"
-            )
+            raise InputError(f"{path}: {key} has shape {array.shape}, expected {expected} to fit {positions_key}")
         if array.dtype.kind not in "iuf":
             raise InputError(f"{path}: {key} holds {array.dtype}, not numbers")
         array = array.astype(np.int64 if field == "z" else np.float64)

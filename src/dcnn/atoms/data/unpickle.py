@@ -62,7 +62,7 @@ class _Dtype(metaclass=_Frozen):
         dtype = np.dtype(self.code) if isinstance(self.code, str) else None
         if dtype is None or dtype.kind not in "biufcSU":
             raise pickle.UnpicklingError(f"arrays of {self.code!r} are not plain numbers or text")
-        return dtype.newbyteorder(self.byteorder) if self.byteorder in "<>=" else dtype
+        return dtype.newbyteorder(">") if self.byteorder == ">" else dtype
 
 
 class _Array(metaclass=_Frozen):
@@ -96,16 +96,20 @@ class _Scalar(metaclass=_Frozen):
 
 
 class _Storage(metaclass=_Frozen):
-    """The numbers of a torch tensor, as torch pickles them: a byte string that torch's safe loader reads."""
+    """The numbers of a torch tensor, as torch pickles them: five short pickles, then a count and raw bytes."""
 
     __slots__ = ("raw",)
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
 
-    def flat(self) -> torch.Tensor:
-        loaded = torch.load(io.BytesIO(self.raw), map_location="cpu", weights_only=True)
-        return torch.tensor([], dtype=loaded.dtype).set_(loaded)
+    def flat(self) -> np.ndarray:
+        stream = io.BytesIO(self.raw)
+        magic, _, system, (dtype, device), _ = (_StorageUnpickler(stream).load() for _ in range(5))
+        if magic != _TORCH_MAGIC or not system["little_endian"] or not str(device).startswith(("cpu", "cuda")):
+            raise pickle.UnpicklingError("a tensor is not stored as torch stores it")
+        count = int.from_bytes(stream.read(8), "little")
+        return np.frombuffer(stream.read(count * np.dtype(dtype).itemsize), dtype, count).copy()
 
 
 class _Tensor(metaclass=_Frozen):
@@ -116,7 +120,8 @@ class _Tensor(metaclass=_Frozen):
 
     def build(self) -> np.ndarray:
         storage, offset, size, stride = self.parts[:4]
-        return torch.as_strided(storage.flat(), size, stride, offset).clone().numpy()
+        # torch checks that the view stays inside its storage, numpy does not
+        return torch.as_strided(torch.from_numpy(storage.flat()), size, stride, offset).clone().numpy()
 
 
 class _Nothing(metaclass=_Frozen):
@@ -138,6 +143,25 @@ class _Encoded(metaclass=_Frozen):
         return text.encode("latin1")
 
 
+class _Bytes(metaclass=_Frozen):
+    """``bytes()``: how old protocols write no bytes at all."""
+
+    def __new__(cls) -> Any:
+        return b""
+
+
+_TORCH_MAGIC = 0x1950A86A20F9469CFC6C
+_STORAGES = {
+    "FloatStorage": "f4",
+    "DoubleStorage": "f8",
+    "HalfStorage": "f2",
+    "LongStorage": "i8",
+    "IntStorage": "i4",
+    "ShortStorage": "i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "?",
+}
 _ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Nothing,
     ("numpy", "dtype"): _Dtype,
@@ -151,6 +175,7 @@ _ADMITTED: dict[tuple[str, str], Any] = {
     ("builtins", "list"): list,
     ("builtins", "dict"): dict,
     ("builtins", "tuple"): tuple,
+    ("builtins", "bytes"): _Bytes,
     ("_codecs", "encode"): _Encoded,
 }
 for _core in ("numpy.core", "numpy._core"):
@@ -173,6 +198,18 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise pickle.UnpicklingError("it refers to objects outside the file")
+
+
+class _StorageUnpickler(pickle.Unpickler):
+    """Reads the head of a torch storage: its type is a name, its whereabouts a tuple."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != "torch" or name not in _STORAGES:
+            raise pickle.UnpicklingError(f"a tensor asks for {module}.{name}")
+        return _STORAGES[name]
+
+    def persistent_load(self, pid: Any) -> tuple[str, str]:
+        return pid[1], pid[3]
 
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:

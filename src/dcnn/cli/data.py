@@ -1,0 +1,119 @@
+"""``dcnn data``: look at files of frames, make new ones, convert them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from dcnn.atoms.data import Recipe, inspect, load, write
+from dcnn.atoms.data import make as make_frames
+from dcnn.errors import InputError
+
+app = typer.Typer(help="Look at, make and convert files of labelled frames.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(help="npz, xyz, db, traj, lmdb, an archive of xsf files, or a folder")]
+Labels = Annotated[str | None, typer.Option(help="md17: the original labels of an rMD17 file")]
+UnitsOption = Annotated[str | None, typer.Option("--units", help="units of the file, e.g. 'Hartree, Bohr'")]
+Sign = Annotated[int, typer.Option(help="-1 if the file stores gradients instead of forces")]
+EnergyKey = Annotated[str | None, typer.Option(help="name of the energy in the file, e.g. REF_energy")]
+ForcesKey = Annotated[str | None, typer.Option(help="name of the forces in the file, e.g. REF_forces")]
+
+
+@app.command()
+def info(
+    file: File,
+    labels: Labels = None,
+    units: UnitsOption = None,
+    force_sign: Sign = 1,
+    energy_key: EnergyKey = None,
+    forces_key: ForcesKey = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Frames, elements, ranges, units, repeats, and whether energies and forces belong together.
+
+    Example: dcnn data info rmd17_ethanol.npz --labels md17
+    """
+    dataset = load(
+        file, labels, units, force_sign, require=(), energy_key=energy_key, forces_key=forces_key, check=False
+    )
+    summary = inspect(dataset)
+    if as_json:
+        typer.echo(json.dumps(summary.to_dict(), indent=2))
+    else:
+        table = Table(show_header=False, box=None)
+        for name, text in summary.rows():
+            table.add_row(name, text)
+        console = Console(soft_wrap=True)
+        console.print(table)
+        for message in summary.warnings:
+            console.print(f"warning: {message}", style="yellow", highlight=False)
+    summary.agreement.refuse(dataset)
+
+
+@app.command()
+def make(
+    molecule: Annotated[str, typer.Argument(help="a name such as ethanol or CH3CH2OH, or a structure file")],
+    frames: Annotated[int, typer.Option(help="number of frames")] = 1000,
+    temperature: Annotated[float, typer.Option(help="K")] = 500.0,
+    engine: Annotated[str, typer.Option(help="xtb (molecules) or chgnet (crystals)")] = "xtb",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="default: MOLECULE_ENGINE.npz")] = None,
+    every: Annotated[int, typer.Option(help="steps of 0.5 fs between two frames")] = 10,
+    equilibrate: Annotated[int, typer.Option(help="steps of 0.5 fs thrown away at the start")] = 2000,
+    offset: Annotated[str | None, typer.Option(help="pbe: shift energies to the PBE total energy (pyscf)")] = None,
+    seed: Annotated[int, typer.Option(help="of velocities and thermostat")] = 0,
+) -> None:
+    """Labels new frames along Langevin dynamics; a run that was stopped goes on when repeated.
+
+    Example: dcnn data make ethanol --frames 2000 --temperature 500 -o ethanol.npz
+    """
+    path = output or Path(f"{Path(molecule).stem.replace(' ', '_')}_{engine}.npz")
+    if path.exists():
+        raise InputError(f"{path}: exists already; give another name with -o")
+    recipe = Recipe(temperature, engine, every, equilibrate, offset=offset, seed=seed)
+    console = Console(soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{molecule} at {temperature:g} K", total=frames)
+
+        def shown(done: int, total: int) -> None:
+            bar.update(task, completed=done)
+            if not console.is_terminal and done % max(1, total // 20) == 0:
+                console.print(f"{done} of {total} frames", highlight=False)
+
+        make_frames(molecule, frames, path, recipe, shown)
+    console.print(f"{frames} frames in {path}", highlight=False)
+
+
+@app.command()
+def convert(
+    file: File,
+    output: Annotated[Path, typer.Argument(help=".npz, .lmdb, .xyz, .extxyz, .traj or .db")],
+    labels: Labels = None,
+    units: UnitsOption = None,
+    force_sign: Sign = 1,
+    energy_key: EnergyKey = None,
+    forces_key: ForcesKey = None,
+    to_units: Annotated[str | None, typer.Option(help="units of an npz output, e.g. eV; the others are eV, Å")] = None,
+    first: Annotated[int | None, typer.Option(help="only so many frames")] = None,
+) -> None:
+    """Writes the frames of a file in another format, with the units converted.
+
+    Example: dcnn data convert rmd17_ethanol.npz ethanol.xyz
+    """
+    dataset = load(
+        file, labels, units, force_sign, require=(), energy_key=energy_key, forces_key=forces_key, check=False
+    )
+    if first is not None:
+        dataset = dataset[:first]
+    write(dataset.to_units(*_parts(to_units)), output)
+    Console(soft_wrap=True).print(f"{len(dataset)} frames in {output}", highlight=False)
+
+
+def _parts(units: str | None) -> list[str]:
+    return [part.strip() for part in units.split(",")] if units else []
