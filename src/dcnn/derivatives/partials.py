@@ -1,0 +1,148 @@
+"""Partial derivatives of a network by name: `partials(net, x, ["t", "x", "xx"])`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+from dcnn.derivatives.gradient import derivative, differentiable, gradient
+from dcnn.derivatives.jet import Jet, UnsupportedError
+from dcnn.derivatives.taylor import MAX_ORDER, Index
+from dcnn.errors import InputError, unknown
+
+Network = Callable[[Any], Any]
+Mode = Literal["auto", "taylor", "nested"]
+
+
+def partials(
+    net: Network,
+    x: Tensor,
+    wanted: Sequence[str],
+    coordinates: Sequence[str] | None = None,
+    mode: Mode = "auto",
+) -> dict[str, Tensor]:
+    """Partial derivatives of net(x) at the points x (N, d), under the names asked for; each (N, fields).
+
+    `wanted` are strings of coordinate letters such as "", "t", "xx", "xy" ("" is the value), up to order 4 in
+    any mix. `coordinates` names the columns of x; by default they are x, y, z in this order, with t last if t
+    is wanted. Rows must be independent points.
+
+    Networks made of operations that a :class:`Jet` knows are evaluated once, with all derivatives carried
+    along (Taylor mode); others are differentiated by nested autograd, with the same result. `mode` picks one.
+
+    >>> x = torch.tensor([[1.0, 2.0]])
+    >>> partials(lambda u: u[:, :1] ** 2 * u[:, 1:], x, ["", "t", "xx", "xt"])
+    {'': tensor([[2.]]), 't': tensor([[1.]]), 'xx': tensor([[4.]]), 'xt': tensor([[2.]])}
+    """
+    wanted = [wanted] if isinstance(wanted, str) else list(wanted)
+    names = coordinate_names(x, wanted, coordinates)
+    indices = {name: _index(name, names) for name in wanted}
+    found = partials_by_index(net, x, list(indices.values()), mode)
+    return {name: found[alpha] for name, alpha in indices.items()}
+
+
+def laplacian(net: Network, x: Tensor, coordinates: Sequence[str] | None = None) -> Tensor:
+    """Σ ∂²u/∂xᵢ² over the space coordinates, (N, fields): all columns of x, except one that is named "t".
+
+    >>> laplacian(lambda u: (u**2).sum(-1, keepdim=True), torch.zeros(1, 5)).detach()
+    tensor([[10.]])
+    """
+    d = _columns(x)
+    names = tuple(coordinates) if coordinates is not None else ("x",) * d
+    if len(names) != d:
+        raise InputError(f"{len(names)} coordinates {names} were named, but x has {d} columns")
+    unit = [tuple(2 * int(i == j) for j in range(d)) for i in range(d) if names[i] != "t"]
+    found = partials_by_index(net, x, unit)
+    return torch.stack([found[alpha] for alpha in unit]).sum(0)
+
+
+def partials_by_index(net: Network, x: Tensor, wanted: Sequence[Index], mode: Mode = "auto") -> dict[Index, Tensor]:
+    """The same as :func:`partials` for multi-indices: (2, 0, 1) is twice by column 0, once by column 2."""
+    if mode not in ("auto", "taylor", "nested"):
+        raise unknown("mode", mode, ("auto", "taylor", "nested"))
+    if mode == "nested" or (mode == "auto" and _couples_rows_or_is_random(net)):
+        return _nested(net, x, wanted)
+    try:
+        output = net(Jet.coordinates(x, wanted))
+        if not isinstance(output, Jet):
+            raise UnsupportedError(f"the network returns {type(output).__name__}, not a jet")
+    except (TypeError, AttributeError, NotImplementedError):
+        # an operation without a rule; a mistake of the network itself shows again below, on real tensors
+        if mode == "taylor":
+            raise
+        return _nested(net, x, wanted)
+    return {alpha: output.term(alpha) for alpha in wanted}
+
+
+def _couples_rows_or_is_random(net: Network) -> bool:
+    """Batch statistics and dropout must run once, on the tensors themselves."""
+    return isinstance(net, nn.Module) and any(isinstance(m, _NormBase | _DropoutNd) for m in net.modules())
+
+
+def _nested(net: Network, x: Tensor, wanted: Sequence[Index]) -> dict[Index, Tensor]:
+    """Derivatives one after another by reverse mode; every derivative on the way is computed once."""
+    keep_graph = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.enable_grad():
+        x = differentiable(x)
+        value = net(x)
+        if value.ndim == 0 or value.shape[0] != x.shape[0]:
+            raise InputError(
+                f"the network returns shape {tuple(value.shape)} for {x.shape[0]} points; "
+                f"its first axis must be the points"
+            )
+        zero: Index = (0,) * x.shape[1]
+        values = value.reshape(x.shape[0], -1).unbind(1)  # one column a field
+        slopes: dict[tuple[Index, int], Tensor | None] = {}  # (N, d): by all columns of x at once
+
+        def column(alpha: Index, field: int) -> Tensor:
+            if alpha == zero:
+                return values[field]
+            axis = max(i for i, n in enumerate(alpha) if n)
+            lower = tuple(n - int(i == axis) for i, n in enumerate(alpha))
+            if (lower, field) not in slopes:
+                slopes[lower, field] = derivative(column(lower, field).sum(), x)
+            slope = slopes[lower, field]
+            return x.new_zeros(x.shape[0]) if slope is None else slope[:, axis]
+
+        fields = range(len(values))
+        found = {a: torch.stack([column(a, f) for f in fields], 1).reshape(value.shape) for a in wanted}
+        if slopes and all(slope is None for slope in slopes.values()):
+            gradient(net, x)  # raises, and says which tensor lost its graph
+    return found if keep_graph else {alpha: u.detach() for alpha, u in found.items()}
+
+
+def _columns(x: Tensor) -> int:
+    if x.ndim != 2:
+        raise InputError(f"x must be points by coordinates, (N, d); got shape {tuple(x.shape)}")
+    return int(x.shape[1])
+
+
+def coordinate_names(x: Tensor, wanted: Sequence[str], coordinates: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The names of the columns of x: `coordinates`, or x, y, z in order, with t last if it is wanted."""
+    d = _columns(x)
+    used = sorted(set("".join(wanted)))
+    if coordinates is not None:
+        names = tuple(coordinates)
+        if len(names) != d or len(set(names)) != d or any(len(name) != 1 for name in names):
+            raise InputError(f"coordinates must be {d} different letters, one a column of x; got {names}")
+        return names
+    if d == 1 and len(used) == 1 and used[0] in "xyzt":
+        return (used[0],)
+    with_t = "t" in used or d == 4
+    if d > 3 + with_t:
+        raise InputError(f"x has {d} columns; name them, for example coordinates=('a', 'b', 'c', …)")
+    return tuple("xyz"[: d - with_t]) + ("t",) * with_t
+
+
+def _index(name: str, coordinates: Sequence[str]) -> Index:
+    for letter in name:
+        if letter not in coordinates:
+            raise unknown(f"coordinate in the derivative {name!r}:", letter, coordinates)
+    if len(name) > MAX_ORDER:
+        raise InputError(f"the derivative {name!r} is of order {len(name)}; orders up to {MAX_ORDER} are supported")
+    return tuple(name.count(letter) for letter in coordinates)
