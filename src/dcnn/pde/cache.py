@@ -40,17 +40,12 @@ def cached(identity: dict[str, Any], compute: Callable[[], Solution | None]) -> 
 
 def read_solution(path: Path) -> Solution | None:
     """What :func:`write_solution` wrote; None if there is none or the file is damaged."""
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
     try:
-        with np.load(path) as stored:
+        with path.open("rb") as file, np.load(file) as stored:
             pick = {kind: {k[2:]: stored[k] for k in stored if k.startswith(kind)} for kind in ("g:", "f:")}
             return Solution(pick["g:"], pick["f:"], str(stored["source"]))
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        zipfile.BadZipFile,
-    ):
+    except damaged:
         return None
 
 

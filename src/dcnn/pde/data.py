@@ -65,7 +65,11 @@ class Samples(Sequence[Solution]):
                 f"{self.path}: not one of PDEBench's layouts read here ('tensor' [sample, t, x]; "
                 f"'density', 'Vx', 'pressure'; groups with 'data' and 'grid'). Found: {found or 'nothing'}"
             )
-        return (tuple(FLOW) if flow else fields or ("u",)), names_in_file, len(self._file[names_in_file[0]])
+        return (
+            (tuple(FLOW) if flow else fields if len(fields) == 1 else ("u",)),
+            names_in_file,
+            len(self._file[names_in_file[0]]),
+        )
 
     def __len__(self) -> int:
         return self._length
@@ -139,10 +143,10 @@ def write(
             return
         names = FLOW if set(first.fields) == set(FLOW) else dict.fromkeys(first.fields, "tensor")
         for field, name in names.items():
-            shape = (len(samples), *first.fields[field].T.shape)
-            stored = file.create_dataset(name, shape, dtype="float32")
-            for index, sample in enumerate(samples):
-                stored[index] = sample.fields[field].T
+            file.create_dataset(name, (len(samples), *first.fields[field].T.shape), dtype="float32")
+        for index, sample in enumerate(samples):
+            for field, name in names.items():
+                file[name][index] = sample.fields[field].T
         file["x-coordinate"] = first.grid["x"].astype("float32")
         file["t-coordinate"] = _one_more(first.grid["t"]).astype("float32")
 

@@ -33,6 +33,8 @@ class _Parts(Sequence[Solution]):
         return self.length
 
     def __getitem__(self, index: Any) -> Any:
+        if index >= self.length:
+            raise IndexError(index)
         found = read_solution(self.path(index))
         if found is None:
             raise OSError(f"{self.path(index)} cannot be read")
@@ -52,11 +54,14 @@ def generate(problem: Problem, path: str | Path, samples: int = 1, seed: int = 0
         yield samples
         return
     parts = _Parts(path.with_name(path.name + ".parts"), samples)
-    _claim(parts.folder, settings)
+    note = parts.folder / "settings.json"
+    if note.exists():
+        _must_agree(json.loads(note.read_text()), settings, parts.folder)
     yield 0
     for index in range(samples):
         if read_solution(parts.path(index)) is None:
             write_solution(parts.path(index), _solve(problem, index, seed))
+            note.write_text(json.dumps(settings))  # not before a first success: wrong settings leave no trace
         yield index + 1
     half_done = parts.folder / "whole.hdf5"
     attributes = {**problem.parameters, "problem": problem.name, "seed": seed, "dcnn": json.dumps(settings)}
@@ -90,15 +95,6 @@ def _settings_of(path: Path) -> dict[str, Any]:
             return json.loads(file.attrs.get("dcnn", "{}"))
     except OSError:
         return {}
-
-
-def _claim(folder: Path, settings: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    note = folder / "settings.json"
-    if note.exists():
-        _must_agree(json.loads(note.read_text()), settings, folder)
-    else:
-        note.write_text(json.dumps(settings))
 
 
 def _must_agree(found: dict[str, Any], settings: dict[str, Any], path: Path) -> None:

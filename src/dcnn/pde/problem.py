@@ -117,11 +117,11 @@ class Problem:
     def where(self) -> str:
         """The name of the problem, or the file it was written in, for messages."""
         try:
-            path = inspect.getsourcefile(type(self))
-        except (TypeError, OSError):
-            path = None
-        inside = path is None or Path(path).is_relative_to(Path(__file__).parent)
-        return (self.name or type(self).__name__) if inside or path is None else path
+            path = Path(inspect.getsourcefile(type(self)) or "")
+        except (TypeError, OSError):  # written at a prompt
+            path = Path()
+        users = path.is_file() and not path.is_relative_to(Path(__file__).parent)
+        return str(path) if users else self.name or type(self).__name__
 
     def axis(self, coordinate: str) -> int:
         """Column of a coordinate."""
@@ -195,15 +195,15 @@ class Problem:
         """
         exact = {name for h in self.hard_constraints().values() for name in h.satisfies} if hard else set()
         found = []
-        for condition in self.conditions():
-            try:
+        try:
+            for condition in self.conditions():
                 terms = condition.terms(self)
                 condition.wanted(self)
-            except InputError as error:
-                raise InputError(_prefixed(self.where, str(error))) from None
-            by_inputs = embedded and isinstance(condition, Periodic) and condition.along in self.periodic
-            if not by_inputs and not exact.issuperset(terms):
-                found.append(condition)
+                by_inputs = embedded and isinstance(condition, Periodic) and condition.along in self.periodic
+                if not by_inputs and not exact.issuperset(terms):
+                    found.append(condition)
+        except InputError as error:
+            raise InputError(_prefixed(self.where, str(error))) from None
         return found
 
     def reference(self) -> Solution | None:
@@ -219,7 +219,8 @@ class Problem:
 
     @cached_property
     def _reference(self) -> Solution | None:
-        return cached(self.identity(), self.solve) if self.expensive else self.solve()
+        from_file = self.settings.get("data") is not None  # a file may change under the same name
+        return cached(self.identity(), self.solve) if self.expensive and not from_file else self.solve()
 
     def identity(self) -> dict[str, Any]:
         """What makes this problem's solution different from another's."""
@@ -233,8 +234,13 @@ class Problem:
         """Raise an :class:`InputError` if the residuals or conditions cannot be evaluated."""
         _ = self.wanted
         unit = torch.full((4, len(self.coordinates)), 0.5, dtype=torch.float64)
-        for condition in self.soft_conditions():
-            condition.prepare(self, condition.place(self, unit))
+        try:
+            for condition in self.soft_conditions():
+                condition.prepare(self, condition.place(self, unit))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{self.where}: conditions{_line_of(error)}: {type(error).__name__}: {error}") from error
 
     def _check_statement(self) -> None:
         for attribute in ("coordinates", "domain", "fields"):

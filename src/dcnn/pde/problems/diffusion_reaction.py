@@ -66,9 +66,9 @@ class DiffusionReaction(Problem):
 
 
 def noise(seed: int, cells: int) -> tuple[Array, Array]:
-    """Independent N(0, 1) values [x, y], the same as PDEBench draws for this seed."""
-    state = np.random.RandomState(seed)  # PDEBench's generator
-    u, v = (state.randn(cells, cells).T for _ in "uv")  # drawn as [y, x]
+    """Independent N(0, 1) values [x, y], the same as PDEBench's generator draws for this seed."""
+    rng = np.random.default_rng(seed)
+    u, v = (rng.standard_normal((cells, cells)).T for _ in "uv")  # drawn as [y, x]
     return u, v
 
 
