@@ -51,9 +51,7 @@ class Structure:
                 continue
             array: np.ndarray = np.asarray(value, {"z": np.int64, "pbc": np.bool_}.get(name, np.float64))
             if array.shape != shape:
-                raise InputError(
-                    f"{name} of a structure with {n} atoms has shape {array.shape}, expected {shape}"
-                )
+                raise InputError(f"{name} of a structure with {n} atoms has shape {array.shape}, expected {shape}")
             object.__setattr__(self, name, array)
 
     def __len__(self) -> int:
@@ -101,6 +99,17 @@ class Triplets(NamedTuple):
     edge_ji: Tensor
 
 
+class Neighbourhoods(NamedTuple):
+    """The edges into every atom side by side in n slots (n = largest number of neighbours), the rest empty.
+
+    All angles of a batch are then products of small dense matrices, with no list of triplets.
+    """
+
+    edge: Tensor  # (N, n) directed edge in a slot, 0 in an empty one
+    slot: Tensor  # (2P,) slot of a directed edge in the flattened (N·n,) table
+    angle: Tensor  # (N, n, n) bool: both slots are filled and differ
+
+
 class Edges:
     """The directed edges of a half pair list, made when first asked for.
 
@@ -124,21 +133,38 @@ class Edges:
         return torch.arange(len(self._i), device=self._i.device).repeat(2)
 
     @cached_property
+    def neighbourhoods(self) -> Neighbourhoods:
+        degree = torch.bincount(self.center, minlength=self._n_atoms)
+        width = int(degree.max()) if len(self.center) else 0
+        order = torch.argsort(self.center, stable=True)
+        first = (torch.cumsum(degree, 0) - degree)[self.center]
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order), device=order.device)
+        slot = self.center * width + rank - first
+        edge = torch.zeros(self._n_atoms * width, dtype=torch.long, device=order.device)
+        edge[slot] = torch.arange(len(order), device=order.device)
+        filled = torch.zeros_like(edge, dtype=torch.bool)
+        filled[slot] = True
+        filled = filled.view(self._n_atoms, width)
+        different = ~torch.eye(width, dtype=torch.bool, device=order.device)
+        angle = filled.unsqueeze(1) & filled.unsqueeze(2) & different
+        return Neighbourhoods(edge.view(self._n_atoms, width), slot, angle)
+
+    @cached_property
     def triplets(self) -> Triplets:
         if not self._frames:
             found = triplets_of(self._i.cpu().numpy(), self._j.cpu().numpy(), self._n_atoms)
         else:
-            sizes = np.array([len(frame) for frame in self._frames])
-            counts = np.array([len(frame.triplets[0]) for frame in self._frames])
-            before = np.repeat(np.cumsum(sizes) - sizes, counts)
-            own = np.repeat(sizes, counts)
-            total = int(sizes.sum())
-            found = tuple(
-                local + before + (local >= own) * (total - own)  # reversed edges come after all pairs
-                for local in (
-                    np.concatenate([frame.triplets[side] for frame in self._frames]) for side in (0, 1)
-                )
-            )
+            count = sum(len(frame.triplets[0]) for frame in self._frames)
+            found = np.empty(count, np.int64), np.empty(count, np.int64)
+            first = pair = 0
+            for frame in self._frames:
+                forward = np.arange(pair, pair + len(frame))
+                number = np.concatenate([forward, forward + len(self._i)])  # in the batch, of each of its edges
+                last = first + len(frame.triplets[0])
+                for side in (0, 1):
+                    np.take(number, frame.triplets[side], out=found[side][first:last], mode="clip")
+                first, pair = last, pair + len(frame)
         return Triplets(*(torch.from_numpy(side).to(self._i.device) for side in found))
 
 
@@ -159,9 +185,7 @@ class AtomsBatch:
     pbc: Tensor | None  # (B, 3) bool
     pair_i: Tensor  # (P,) int64
     pair_j: Tensor  # (P,) int64
-    pair_shift: (
-        Tensor | None
-    )  # (P, 3) integer image numbers in the float dtype; None when nothing is periodic
+    pair_shift: Tensor | None  # (P, 3) integer image numbers in the float dtype; None when nothing is periodic
     cutoff: float
     energy: Tensor | None = None  # (B,) float64
     forces: Tensor | None = None  # (N, 3)
@@ -200,6 +224,11 @@ class AtomsBatch:
     def triplets(self) -> Triplets:
         """Every k→j→i as two directed edges that meet in j, without an edge followed by its own reverse."""
         return self._edges().triplets
+
+    @property
+    def neighbourhoods(self) -> Neighbourhoods:
+        """The edges into every atom as a dense table; the angles between them are the triplets."""
+        return self._edges().neighbourhoods
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> AtomsBatch:
         """The batch on another device or in another floating dtype; the energy label stays float64."""
