@@ -18,18 +18,32 @@ class Gaussians(nn.Module):
     [[0.60653..., 1.0, 0.60653...]]
     """
 
-    centers: Tensor
+    numbers: Tensor
 
     def __init__(self, start: float, stop: float, count: int) -> None:
         super().__init__()
         if count < 2:
             raise InputError(f"a gaussian basis needs at least 2 centres, got {count}")
-        self.register_buffer("centers", torch.linspace(start, stop, count), persistent=False)
-        self.exponent = -0.5 * ((count - 1) / (stop - start)) ** 2
+        self.start, self.spacing = start, (stop - start) / (count - 1)
+        # the numbers of the centres, not their places: whole numbers are exact in every dtype
+        self.register_buffer("numbers", torch.arange(count, dtype=torch.get_default_dtype()), persistent=False)
+
+    @property
+    def centers(self) -> Tensor:
+        """The centres μ_k, (count,)."""
+        return self.start + self.spacing * self.numbers
 
     def forward(self, x: Tensor) -> Tensor:
         """(…,) → (…, count)."""
-        return (self.exponent * (x.unsqueeze(-1) - self.centers).square()).exp()
+        return gaussian(((x - self.start) / self.spacing).unsqueeze(-1) - self.numbers)
+
+
+def gaussian(x: Tensor) -> Tensor:
+    """exp(−x²/2), not below e⁻⁴⁰ = 4e-18.
+
+    The tails would reach the denormal numbers, with which matrix products on a CPU are up to four times slower.
+    """
+    return (-0.5 * x.square()).clamp(min=-40.0).exp()
 
 
 def cosine_cutoff(distance: Tensor, cutoff: float) -> Tensor:

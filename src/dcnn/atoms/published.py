@@ -19,7 +19,8 @@ NOT_WEIGHTS = ("in.", "out.", "grad.", "post.")
 class Entry(NamedTuple):
     """A published tensor: its names (several if tied) and the parts of ours it is made of, joined along dim.
 
-    Parts are parameters, buffers or views into them. An optional tensor may be left to the constructor.
+    Parts are parameters, buffers or views into them, or, for what follows from the sizes anyway (the centres of a
+    basis), a tensor made on the spot. An optional tensor may be left to the constructor.
     """
 
     names: tuple[str, ...]

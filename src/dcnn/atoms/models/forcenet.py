@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.activations import get
-from dcnn.atoms.bases import cosine_cutoff, quarter_cosine_cutoff, require_cutoff, sum_by
+from dcnn.atoms.bases import cosine_cutoff, gaussian, quarter_cosine_cutoff, require_cutoff, sum_by
 from dcnn.atoms.elements import continuous_table, radii_table
 from dcnn.atoms.models.schnet import glorot_
 from dcnn.atoms.published import Entry, count, entry, linear
@@ -44,20 +44,25 @@ REVERSED = (
 
 
 class Smearing(nn.Module):
-    """(x_1 … x_n) → exp(−(x_f − μ_k)² / 2Δ²): K centres μ_k over [0, 1], Δ apart; columns ordered (k, f).
+    """(x_1 … x_n) → exp(−(x_f − μ_k)² / 2Δ²): K centres μ_k = kΔ over [0, 1]; columns ordered (k, f).
 
-    The centres are a fixed parameter, as published: they count in the published number of parameters.
+    The numbers k are a fixed parameter: as published, they count in the number of parameters.
     """
 
     def __init__(self, places: int, gaussians: int) -> None:
         super().__init__()
-        self.gaussians, self.exponent = gaussians, -0.5 * (gaussians - 1) ** 2
-        centers = torch.linspace(0.0, 1.0, gaussians).repeat_interleave(places).unsqueeze(0)
-        self.centers = nn.Parameter(centers, requires_grad=False)  # (1, K·n)
+        self.gaussians = gaussians
+        numbers = torch.arange(gaussians, dtype=torch.get_default_dtype()).repeat_interleave(places)
+        self.numbers = nn.Parameter(numbers.unsqueeze(0), requires_grad=False)  # (1, K·n)
+
+    @property
+    def centers(self) -> Tensor:
+        """The centres μ_k in the order of the columns, (1, K·n)."""
+        return self.numbers / (self.gaussians - 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, n) → (…, K·n)."""
-        return (self.exponent * (x.repeat(1, self.gaussians) - self.centers).square()).exp()
+        return gaussian((x * (self.gaussians - 1)).repeat(1, self.gaussians) - self.numbers)
 
 
 class Block(nn.Module):
