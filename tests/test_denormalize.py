@@ -163,6 +163,13 @@ def test_blocks_and_unknown_norms():
     assert [place for place, _ in removed.not_replaced] == ["a", "b.rms_norm"]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_torchscript_is_reported():
+    net = nn.ModuleDict({"script": torch.jit.trace(block(nn.LayerNorm(4)), torch.ones(2, 4)), "norm": nn.LayerNorm(4)})
+    with pytest.warns(NotReplacedWarning, match="script: TorchScript code cannot be changed"):
+        assert denormalize(net) == ["norm"]
+
+
 @pytest.mark.parametrize(
     ("model", "kinds", "message"),
     [

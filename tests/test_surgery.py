@@ -465,6 +465,18 @@ def test_what_cannot_be_replaced_is_reported(part, place, reason):
         swap_activations(nn.ModuleDict({"part": part()}), "irelu")
 
 
+class GEGLU(nn.Module):
+    def forward(self, x):
+        x, gate = x.chunk(2, dim=-1)
+        return x * F.gelu(gate)
+
+
+def test_a_module_called_act_that_is_no_activation_is_searched():
+    net, x = nn.ModuleDict({"act": GEGLU(), "act_dropout": nn.Dropout(0.5), "acts": nn.ModuleList()}), points(3, 4)
+    assert swap_activations(net, "irelu") == ["act.gelu"]
+    torch.testing.assert_close(net["act"](x), x[:, :2] * irelu(x[:, 2:]), rtol=0, atol=0)
+
+
 def test_a_callable_called_act_that_is_no_elementwise_function_is_reported():
     net = OneForAll(lambda x: x.softmax(-1))
     with pytest.raises(InputError, match="act: it is not an elementwise function"):

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from dcnn.errors import InputError, unknown
@@ -81,6 +82,8 @@ def _find(
 
     def match(value: Any, attribute: str, name: str) -> bool:
         kind = recognise.normalization(value)
+        if isinstance(value, torch.jit.ScriptModule):
+            left[name] = recognise.TORCHSCRIPT
         if kind == "unknown" and everything:
             left[name] = f"{type(value).__name__} is of no kind that is known here ({', '.join(recognise.KINDS)})"
         return kind in wanted

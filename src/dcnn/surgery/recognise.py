@@ -17,6 +17,7 @@ from dcnn.activations import Activation, from_torch
 #: The kinds of normalization that :func:`dcnn.surgery.denormalize` knows.
 KINDS = ("batch", "layer", "group", "instance", "rms")
 
+TORCHSCRIPT = "TorchScript code cannot be changed; change the model before torch.jit.script"
 _ELEMENTWISE = (
     *(
         nn.ReLU,
@@ -117,7 +118,7 @@ def function(target: object) -> tuple[str, str] | None:
 def activation(value: object, attribute: str) -> bool | str:
     """Is this an elementwise nonlinearity? ``True``, ``False``, or the reason why it cannot be replaced."""
     if isinstance(value, torch.jit.ScriptModule):
-        return "TorchScript code cannot be changed; swap before torch.jit.script"
+        return TORCHSCRIPT
     if isinstance(value, (nn.RNNBase, nn.RNNCellBase)):
         return f"{type(value).__name__} computes its nonlinearities inside one fused kernel"
     if isinstance(value, nn.GLU):
@@ -136,10 +137,10 @@ def activation(value: object, attribute: str) -> bool | str:
     known = function(value)
     if known is not None:
         return known[1] == "activation"
-    if isinstance(value, nn.Module):
-        if any(True for _ in value.children()) or any(True for _ in value.parameters()):
-            return False
+    if isinstance(value, nn.Module):  # one that is not an activation as a whole may still call some
+        bare = not any(True for _ in value.children()) and not any(True for _ in value.parameters())
         named = named or _CLASS.search(type(value).__name__) is not None
+        return bare and named and _elementwise(value) is True
     return named and _elementwise(value)
 
 
