@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from dcnn import checkpoint
 from dcnn.errors import InputError
 from dcnn.losses import Fixed, Term
-from dcnn.train import checkpoint
 from dcnn.train.config import PdeConfig, validate
 from dcnn.train.console import Console
 from dcnn.train.fit import Fabric

@@ -14,8 +14,8 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 import dcnn._version
+from dcnn import checkpoint
 from dcnn.losses import Term, Weighting, term_values
-from dcnn.train import checkpoint
 from dcnn.train.config import AtomsConfig, PdeConfig, Training
 from dcnn.train.console import Console
 from dcnn.train.optim import MovingAverage, make_optimizer

@@ -13,7 +13,7 @@ from dcnn.errors import InputError
 
 FORMAT_VERSION = 1
 
-# Each entry turns a checkpoint of that version into one of the next; old files are kept in tests/train/checkpoints.
+# Each entry turns a checkpoint of that version into one of the next; old files are kept in tests/checkpoints.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
