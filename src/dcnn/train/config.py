@@ -120,8 +120,9 @@ class AtomsConfig(Section):
 
 
 class ProblemConfig(Section):
-    name: str = "advection"
-    parameters: dict[str, Any] = {}
+    name: str = Field("advection", description="a problem's name, or the path of a problem.py")
+    parameters: dict[str, Any] = Field({}, description="of the PDE, and options of the problem")
+    regularise: dict[str, Any] = Field({}, description="parameters to train with instead; tested are the true ones")
     fidelity: Literal["text", "scripts"] = "text"
     trainable: tuple[str, ...] = Field((), description="parameters of the PDE that are learnt (inverse problem)")
     reference: str | None = Field(None, description="a PDEBench HDF5 file; the built-in solver otherwise")
@@ -136,28 +137,34 @@ class NetworkConfig(Section):
     initialisation: Literal["glorot", "he", "moments"] = "glorot"
     batch_norm: bool = False
     periodic_modes: int = Field(0, ge=0, description="sin/cos features for periodic coordinates; 0: plain inputs")
-    random_features: int = Field(0, ge=0)
-    random_features_scale: float = 1.0
-    residual: bool = False
-    adaptive: bool = False
-    scale_fields: bool = False
-    hard_initial: bool = False
+    random_features: int = Field(0, ge=0, description="random Fourier features of the inputs")
+    random_features_scale: float = Field(1.0, gt=0)
+    residual: bool = Field(False, description="every hidden layer adds to its input")
+    adaptive: bool = Field(False, description="a trained slope in every activation")
+    scale_inputs: bool = Field(False, description="coordinates on [-1, 1]")
+    scale_fields: bool = Field(False, description="the problem's offset and unit for every field")
+    hard: bool = Field(False, description="the problem's hard constraints instead of the terms they satisfy")
 
 
 class PointsConfig(Section):
-    interior: int = Field(1000, ge=1)
-    boundary: int = Field(1000, ge=0)
-    initial: int = Field(1024, ge=0)
-    sampler: Literal["uniform", "latin_hypercube", "sobol", "grid"] = "uniform"
-    resample_every: int | None = Field(None, ge=1, description="steps between new interior points")
+    """Counts that are not given are the problem's own."""
+
+    interior: int | None = Field(None, ge=1)
+    boundary: int | None = Field(None, ge=1)
+    initial: int | None = Field(None, ge=1)
+    sampler: Literal["uniform", "latin_hypercube", "sobol", "grid", "hammersley"] | None = None
+    resample_every: int | None = Field(None, ge=1, description="steps between new points; none: always the same")
     adaptive: bool = Field(False, description="draw new points where the residual is large")
     causal: float | None = Field(None, gt=0, description="causal weighting in time, its strength ε")
     time_windows: int = Field(1, ge=1, description="march through time in this many windows")
 
 
 class PdeLoss(Section):
+    """Weights by term, or by kind: residual, initial, boundary, data; a term that is not named has weight 1."""
+
     weights: dict[str, float] = {}
     norm: Norm = "l2"
+    scale_terms: bool = Field(False, description="divide every residual by its natural unit")
     weighting: WeightingName = "fixed"
     weighting_options: dict[str, Any] = {}
 

@@ -42,7 +42,38 @@ ATOMS: dict[str, dict[str, Any]] = {
     },
 }
 
-PDE: dict[str, dict[str, Any]] = {"original": {}, "paper": {}, "best": {}}
+_SCRIPT_POINTS = {"interior": 1000, "boundary": 1000, "initial": 1024, "sampler": "uniform"}
+_SCRIPT_TRAINING = {
+    "minutes": 1.75,
+    "stages": [{"optimizer": "adam", "learning_rate": 1e-3, "schedule": "constant"}],
+    "select": "last",
+}
+
+PDE: dict[str, dict[str, Any]] = {
+    "original": {
+        "network": {"activation": "tanh", "initialisation": "glorot"},
+        "points": _SCRIPT_POINTS,
+        "training": _SCRIPT_TRAINING,
+    },
+    "paper": {
+        "network": {"activation": "irelu", "initialisation": "glorot"},
+        "points": _SCRIPT_POINTS,
+        "training": _SCRIPT_TRAINING,
+    },
+    "best": {
+        "network": {"activation": "tanh", "scale_inputs": True, "scale_fields": True},
+        "points": {"interior": 2048, "initial": 256, "boundary": 256, "sampler": "sobol"},
+        "loss": {"weights": {"initial": 10.0, "boundary": 10.0, "data": 10.0}, "scale_terms": True},
+        "training": {
+            "minutes": 1.75,
+            "stages": [
+                {"optimizer": "adam", "learning_rate": 2e-3, "share": 0.4},
+                {"optimizer": "lbfgs", "learning_rate": 1.0, "dtype": "float64", "share": 0.6},
+            ],
+            "select": "last",
+        },
+    },
+}
 
 
 def recipe(kind: str, name: str, problem: str = "") -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""Errors of a network against a reference, beside those of the trivial solution."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dcnn.audit import Subject
+from dcnn.audit.measured import collapsed as collapse_findings
+from dcnn.audit.subject import in_double, subject
+from dcnn.pde.network import PdeNetwork
+from dcnn.pde.solution import Array, Solution
+
+LAST_TIMES = 20  # what the published scripts test on
+CHUNK = 65536  # points evaluated at once
+COARSE = 20_000  # points of a validation
+
+
+def errors(network: PdeNetwork, reference: Solution, coarse: bool = False) -> dict[str, float]:
+    """mse, nrmse (last 20 times), nrmse_domain and constant_nrmse, and nrmse of every field if there are several.
+
+    nRMSE is the mean over fields and times of rms_x(error) / rms_x(reference), as PDEBench has it. The constant
+    predictor knows the mean of every field over the whole domain. `coarse` takes part of the grid.
+    """
+    if coarse:
+        reference = thinned(reference, COARSE)
+    columns = [network.problem.fields.index(name) for name in reference.fields]
+    predicted = predict(network, reference.points())[:, columns].T  # (fields, N)
+    shape = (len(columns), *reference.shape)
+    truth = np.stack(list(reference.fields.values()))  # (fields, x, …, t)
+    found = predicted.reshape(shape)
+    constant = np.broadcast_to(truth.reshape(len(columns), -1).mean(1).reshape(-1, *[1] * (truth.ndim - 1)), shape)
+    timed = "t" in reference.grid
+    late = (..., slice(-LAST_TIMES, None)) if timed else ...
+    by_field = nrmse(found[late], truth[late], timed)
+    result = {
+        "mse": float(np.mean((found - truth) ** 2)),
+        "nrmse": float(by_field.mean()),
+        "nrmse_domain": float(nrmse(found, truth, timed).mean()),
+        "constant_nrmse": float(nrmse(constant[late], truth[late], timed).mean()),
+    }
+    if len(columns) > 1:
+        result |= {f"nrmse_{name}": float(e) for name, e in zip(reference.fields, by_field, strict=True)}
+    return result
+
+
+def nrmse(found: Array, truth: Array, timed: bool) -> Array:
+    """rms(found − truth)/rms(truth) over space, averaged over times (last axis) if `timed`; one number a field."""
+    times = truth.shape[-1] if timed else 1
+    error, size = (
+        np.sqrt(np.mean(a.reshape(len(truth), -1, times) ** 2, axis=1)) for a in (found - truth, truth)
+    )  # (fields, times)
+    return (error / np.maximum(size, 1e-300)).mean(1)
+
+
+def predict(network: nn.Module, points: Array | Tensor) -> Array:
+    """The fields (N, fields) in float64 at many points, a part at a time."""
+    first = next(network.parameters())
+    rows = torch.as_tensor(np.asarray(points)).to(first)
+    with torch.no_grad():
+        return torch.cat([network(part) for part in rows.split(CHUNK)]).double().cpu().numpy()
+
+
+def thinned(reference: Solution, most: int) -> Solution:
+    """About `most` of the points: whole times are kept, space is taken at equal strides."""
+    space = [axis for axis in reference.grid if axis != "t"]
+    stride = max(1, round((np.prod(reference.shape) / most) ** (1 / len(space))))
+    for axis in space:
+        reference = reference.at(axis, slice(None, None, stride))
+    return reference
+
+
+def collapsed(network: nn.Module, points: Tensor) -> bool:
+    """Whether the audit's DC901 finds the fields to be constants over the points."""
+    seen: Subject = subject(points, None, None)
+    return any(True for _ in collapse_findings(in_double(network), seen, None))

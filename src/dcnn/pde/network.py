@@ -1,0 +1,191 @@
+"""The network of a PDE: embedded coordinates, a multilayer perceptron, fields in their own units.
+
+`forward` maps points (N, coordinates) to fields (N, fields). It is written with operations that a Jet knows, so
+that all partial derivatives travel through it in one stacked pass. What does not depend on the weights (embedded
+points, hard constraints and the derivatives of both) is computed once per set of points, in :meth:`PdeNetwork.at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dcnn import activations
+from dcnn.activations.init import init_
+from dcnn.derivatives import Jet, partials
+from dcnn.errors import InputError, unknown
+from dcnn.pde.embedding import Embedding
+from dcnn.pde.field import call_by_name
+from dcnn.pde.problem import Problem
+
+INITIALISATIONS = ("glorot", "he", "moments")
+
+
+@dataclass(frozen=True)
+class Located:
+    """Points with all that the network needs there and that its weights do not change.
+
+    `features` are the embedded points with their derivatives; `lift` and `factor` those of hard constraints.
+    Networks with batch statistics have none of them and are differentiated by nested autograd.
+    """
+
+    points: Tensor  # (N, coordinates)
+    wanted: tuple[str, ...]
+    features: Jet | None = None
+    lift: Jet | None = None
+    factor: Jet | None = None
+
+    def to(self, device: Any) -> Located:
+        if self.points.device == torch.device(device):
+            return self
+        features, lift, factor = (_moved(jet, device) for jet in (self.features, self.lift, self.factor))
+        return Located(self.points.to(device), self.wanted, features, lift, factor)
+
+
+class Adaptive(nn.Module):
+    """σ(a·z) with a trained slope a, one a layer, that starts at 1 (Jagtap et al. 2020)."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+        self.slope = nn.Parameter(torch.ones(()))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.activation(z * self.slope)
+
+
+class PdeNetwork(nn.Module):
+    """u(x) = offset + unit · W h(e(x)), or lift(x) + factor(x) · unit · W h(e(x)) with hard constraints.
+
+    e is the embedding of the coordinates, h the hidden layers: h ← σ(W h + b), `depth` times; with `residual`
+    h ← h + σ(W h + b) from the second layer on. `alternate` is the activation of every second layer. `batch_norm`
+    normalizes before each activation. With `scale_fields` offset and unit are those of the problem, otherwise 0
+    and 1. The trained parameters of an inverse problem are parameters of the network.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        width: int = 40,
+        depth: int = 6,
+        activation: str | nn.Module = "tanh",
+        alternate: str | nn.Module | None = None,
+        initialisation: str = "glorot",
+        batch_norm: bool = False,
+        periodic_modes: int = 0,
+        random_features: int = 0,
+        random_features_scale: float = 1.0,
+        residual: bool = False,
+        adaptive: bool = False,
+        scale_inputs: bool = False,
+        scale_fields: bool = False,
+        hard: bool = False,
+    ) -> None:
+        super().__init__()
+        self.problem, self.residual, self.batch_norm = problem, residual, batch_norm
+        self.unknowns = problem.unknowns
+        self.embedding = Embedding(problem, periodic_modes, random_features, random_features_scale, scale=scale_inputs)
+        widths = [self.embedding.width, *[width] * depth]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(depth if batch_norm else 0))
+        names = [activation if alternate is None or i % 2 == 0 else alternate for i in range(depth)]
+        found = [activations.get(name) for name in names]
+        self.activations = nn.ModuleList(Adaptive(f) if adaptive else f for f in found)
+        self.head = nn.Linear(width, len(problem.fields))
+
+        self.hard = problem.hard_constraints() if hard else {}
+        if hard and not self.hard:
+            raise InputError(f"{problem.where}: states no hard constraints; leave out network.hard")
+        scales = problem.scales() if scale_fields else {}
+        scaled = [scales.get(field, (0.0, 1.0)) for field in problem.fields]
+        # A hard constraint brings its own offset.
+        offset = [0.0 if field in self.hard else o for field, (o, _) in zip(problem.fields, scaled, strict=True)]
+        self.offset: Tensor
+        self.unit: Tensor
+        self.register_buffer("offset", torch.tensor(offset))
+        self.register_buffer("unit", torch.tensor([unit for _, unit in scaled]))
+        self._initialise(initialisation)
+
+    def _initialise(self, kind: str) -> None:
+        if kind not in INITIALISATIONS:
+            raise unknown("initialisation", kind, INITIALISATIONS)
+        if kind == "moments":
+            sample = self.problem.stretch(torch.rand(1024, len(self.problem.coordinates)))
+            init_(self, sample, last=0.1)
+            return
+        draw = nn.init.xavier_normal_ if kind == "glorot" else nn.init.kaiming_normal_
+        for layer in (*self.layers, self.head):
+            assert isinstance(layer, nn.Linear)
+            draw(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Fields (N, fields) at the points x (N, coordinates)."""
+        fields = self.hidden(self.embedding(x))
+        if not self.hard:
+            return fields
+        lift, factor = self.constraint(x).chunk(2, dim=1)
+        return lift + factor * fields
+
+    def hidden(self, features: Any) -> Any:
+        """The fields (N, fields), before hard constraints, from embedded points (N, features)."""
+        h = features
+        for i, (layer, activation) in enumerate(zip(self.layers, self.activations, strict=True)):
+            z = layer(h)  # (N, width)
+            if self.batch_norm:
+                z = self.norms[i](z)
+            h = h + activation(z) if self.residual and i else activation(z)
+        return self.head(h) * self.unit + self.offset  # (N, fields)
+
+    def constraint(self, x: Tensor) -> Tensor:
+        """(N, 2 fields): the lifts, then the factors, of all fields; 0 and 1 where there is no constraint."""
+        named = dict(zip(self.problem.coordinates, x.unbind(1), strict=True))
+
+        def column(field: str, part: str, otherwise: float) -> Tensor:
+            if field not in self.hard:
+                return torch.full_like(x[:, 0], otherwise)
+            where = f"{self.problem.where}: {part} of the hard constraint on {field}"
+            value = call_by_name(getattr(self.hard[field], part), named, where)
+            return torch.as_tensor(value).to(x).expand(len(x))  # (N,)
+
+        lifts = [column(field, "lift", 0.0) for field in self.problem.fields]
+        factors = [column(field, "factor", 1.0) for field in self.problem.fields]
+        return torch.stack([*lifts, *factors], dim=1)
+
+    def at(self, points: Tensor, wanted: Sequence[str]) -> Located:
+        """The points prepared for :meth:`partials` with these derivatives."""
+        wanted = tuple(dict.fromkeys(("", *wanted)))
+        if self.batch_norm:
+            return Located(points, wanted)
+        names = self.problem.coordinates
+        indices = {letters: tuple(letters.count(c) for c in names) for letters in wanted}
+        start = Jet.coordinates(points, indices.values())
+        with torch.no_grad():
+            features: Any = self.embedding(start)
+        if not self.hard:
+            return Located(points, wanted, features)
+        letters = ["".join(c * n for c, n in zip(names, alpha, strict=True)) for alpha in start.closed]
+        found = partials(self.constraint, points, letters, names, mode="nested")
+        rows = torch.stack([found[name].detach() for name in letters])  # (terms, N, 2 fields)
+        lift, factor = (Jet(part.contiguous(), start.closed, start.closed) for part in rows.chunk(2, dim=2))
+        return Located(points, wanted, features, lift, factor)
+
+    def partials(self, located: Located) -> dict[str, Tensor]:
+        """Every wanted derivative (N, fields) at prepared points."""
+        names = self.problem.coordinates
+        if located.features is None:
+            return partials(self, located.points, located.wanted, names, mode="nested")
+        fields = self.hidden(located.features)
+        if located.lift is not None:
+            fields = located.lift + located.factor * fields
+        return {w: fields.term(tuple(w.count(c) for c in names)) for w in located.wanted}
+
+
+def _moved(jet: Jet | None, device: Any) -> Jet | None:
+    return None if jet is None else Jet(jet.rows.to(device), jet.terms, jet.closed)

@@ -1,0 +1,183 @@
+"""A PDE as a training task: equations and conditions as named terms on points, judged on points never trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dcnn.losses import Term, Weighting, term_values
+from dcnn.pde.judge import collapsed, errors
+from dcnn.pde.network import PdeNetwork
+from dcnn.pde.points import Points, draw, gather
+from dcnn.pde.problem import Collocation, Problem
+from dcnn.pde.sampling import generator, where_large
+from dcnn.pde.solution import Solution
+
+_TRAIN, _FRESH, _ADAPTIVE = range(3)  # streams of random numbers
+CHUNKS = 32  # slices of time whose residuals causal weighting compares
+
+
+class PdeTask:
+    """Minimises the residuals of `problem` over the weights of `network`.
+
+    terms: one for each equation and condition; those of weight 0 are not computed. resample_every: steps on one set
+    of points (None: the same points always). adaptive: new points are drawn where the residual is large. causal: ε
+    of Wang et al. (2022): the residual at time t counts by exp(−ε Σ of the losses before t). truth: the problem that
+    the result is judged by, if `problem` is a regularised version of it. reference: the solution to compare with.
+    """
+
+    monitor = "loss"
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: PdeNetwork,
+        terms: tuple[Term, ...],
+        weighting: Weighting,
+        *,
+        collocation: Collocation,
+        embedded: bool = False,
+        resample_every: int | None = None,
+        adaptive: bool = False,
+        causal: float | None = None,
+        steps_per_epoch: int = 100,
+        seed: int = 0,
+        truth: Problem | None = None,
+        reference: Solution | None = None,
+    ) -> None:
+        self.problem, self.network, self.terms, self.weighting = problem, network, terms, weighting
+        self.truth = truth or problem
+        self.reference = reference if reference is not None else self.truth.reference()
+        self.collocation, self.seed, self.steps_per_epoch = collocation, seed, steps_per_epoch
+        self.resample_every, self.adaptive, self.causal = resample_every, adaptive, causal
+        self.active = {term.name for term in terms if term.weight != 0}
+        found = problem.soft_conditions(embedded=embedded, hard=bool(network.hard))
+        self.conditions = [c for c in found if self.active.intersection(c.terms(problem))]
+        self.dtype = torch.float32
+        self.cast(torch.float32)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Trains in this precision from now on."""
+        self.dtype = dtype
+        self.network.to(dtype)
+        self._fixed: dict[Any, Points] = {}
+
+    # ---- points ---------------------------------------------------------------------------------------------------
+
+    def batches(self, epoch: int, rank: int = 0, world: int = 1) -> Iterator[Points]:
+        """The points of every step of an epoch; with several processes each takes its share of the interior ones."""
+        for step in range(self.steps_per_epoch):
+            number = (epoch * self.steps_per_epoch + step) // (self.resample_every or math.inf)
+            yield self._points(int(number), rank, world)
+
+    def _points(self, number: int, rank: int, world: int) -> Points:
+        key = (number, rank, world)
+        if key not in self._fixed:
+            self._fixed = {key: self._draw(number, rank, world)}  # only the latest are used again
+        return self._fixed[key]
+
+    def _draw(self, number: int, rank: int, world: int) -> Points:
+        random = generator(self.seed, _TRAIN, number)
+        interior, conditions = draw(self.problem, self.conditions, self.collocation, random, self.dtype)
+        if self.adaptive and number:
+            interior = self._where_large(len(interior), number)
+        if self.causal is not None:
+            interior = interior[interior[:, self.problem.axis("t")].argsort()]
+        device = next(self.network.parameters()).device
+        placed = [(condition, points.to(device)) for condition, points in conditions]
+        interior = interior[rank::world] if self.active.intersection(self.problem.equations) else interior[:0]
+        return gather(self.problem, self.network, interior.to(device), placed)
+
+    def _where_large(self, count: int, number: int) -> Tensor:
+        """Points drawn among four times as many, with a density that grows with the residual."""
+        random = generator(self.seed, _ADAPTIVE, number)
+        more = replace(self.collocation, domain=4 * count)
+        candidates, _ = draw(self.problem, [], more, random, self.dtype)
+        weights = {term.name: term.weight_at(0) for term in self.terms}
+        with torch.no_grad():
+            found = self.residuals(self.network, gather(self.problem, self.network, candidates, []))
+        size = sum(weights[name] * r.square() for name, r in found.items())
+        assert isinstance(size, Tensor)
+        return where_large(candidates, size.sqrt(), count, random)
+
+    # ---- the loss -------------------------------------------------------------------------------------------------
+
+    def residuals(self, network: nn.Module, batch: Points) -> dict[str, Tensor]:
+        """The residual (N,) of every term of non-zero weight: a function of the weights and the batch alone."""
+        return self._residuals(self.problem, network, batch, self.causal)
+
+    def _residuals(
+        self, problem: Problem, network: nn.Module, batch: Points, causal: float | None = None
+    ) -> dict[str, Tensor]:
+        assert isinstance(network, PdeNetwork)
+        evaluated = [(group, network.partials(group.located)) for group in batch.groups]
+        everywhere = torch.cat([p[""] for _, p in evaluated]) if problem.needs_everywhere else None
+        found: dict[str, Tensor] = {}
+        for group, partials in evaluated:
+            if group.interior:
+                inside = {letters: values[: group.interior] for letters, values in partials.items()}
+                points = group.located.points[: group.interior]
+                found |= problem.evaluate(inside, points, everywhere)
+        found = {name: residual for name, residual in found.items() if name in self.active}
+        if causal is not None and found:
+            factor = self._causal_factor(found, causal)
+            found = {name: residual * factor for name, residual in found.items()}
+        for group, partials in evaluated:
+            for placed in group.placed:
+                here = {letters: values[placed.rows] for letters, values in partials.items()}
+                for name, residual in placed.condition.residuals(problem, here, placed.prepared).items():
+                    if name in self.active:  # two conditions may share a term: all their points count
+                        found[name] = torch.cat([found[name], residual]) if name in found else residual
+        return found
+
+    def _causal_factor(self, found: Mapping[str, Tensor], strength: float) -> Tensor:
+        """√w (N,) of points that are sorted by time, w = exp(−ε Σ of the losses of earlier slices)."""
+        weights = {term.name: term.weight_at(0) for term in self.terms}
+        with torch.no_grad():
+            loss = torch.stack([weights[name] * r.square() for name, r in found.items()]).sum(0)  # (N,)
+            size = -(-len(loss) // CHUNKS)
+            slices = nn.functional.pad(loss, (0, CHUNKS * size - len(loss))).reshape(CHUNKS, size).mean(1)
+            before = slices.cumsum(0) - slices
+            return torch.exp(-0.5 * strength * before).repeat_interleave(size)[: len(loss)]
+
+    # ---- how good it is -------------------------------------------------------------------------------------------
+
+    def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
+        """Errors against the reference, and residuals on points that are not trained on.
+
+        mse: mean square error over the domain. nrmse: the paper's metric (last 20 times). nrmse_domain: of all
+        times. constant_nrmse: of the best constant fields, to be read beside nrmse. residual_rms_*: of every
+        equation, loss: of all terms with their weights, on fresh points. collapsed: the network is one constant.
+        """
+        assert isinstance(network, PdeNetwork)
+        found: dict[str, Any] = {}
+        if self.reference is not None:
+            found |= errors(network, self.reference, coarse=split != "test")
+        fresh = self._fresh(1 if split == "test" else 0)
+        with torch.no_grad():
+            values = term_values(self.terms, self._residuals(self.truth, network, fresh))
+        found["loss"] = sum(term.weight_at(0) * float(values[term.name]) for term in self.terms if term.name in values)
+        found |= {f"residual_rms_{name}": float(values[name]) ** 0.5 for name in self.truth.equations if name in values}
+        found |= {f"parameter_{name}": float(value) for name, value in self.problem.unknowns.items()}
+        if split == "test":
+            found["terms"] = {name: float(value) for name, value in values.items()}
+            found["collapsed"] = collapsed(network, fresh.interior)
+        return found
+
+    def _fresh(self, stream: int) -> Points:
+        """Points of the validation (0) or the test (1): drawn independently of all points of the training."""
+        random = generator(self.seed, _FRESH, stream)
+        plan = replace(self.collocation, domain=4096 if stream else 2048, distribution="uniform", shared=False)
+        interior, conditions = draw(self.truth, self.conditions, plan, random, self.dtype)
+        device = next(self.network.parameters()).device
+        return gather(self.truth, self.network, interior.to(device), [(c, p.to(device)) for c, p in conditions])
+
+    def state(self) -> dict[str, Any]:
+        """The problem's parameters, learnt ones as they are now."""
+        learnt = {name: float(value) for name, value in self.problem.unknowns.items()}
+        return {"problem": self.problem.where, "parameters": {**self.truth.parameters, **learnt}}

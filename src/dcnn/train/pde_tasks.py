@@ -1,0 +1,95 @@
+"""From a configuration to the task of a PDE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dcnn.errors import InputError, unknown
+from dcnn.losses import Term
+from dcnn.losses import weighting as weightings
+from dcnn.pde import data, problems
+from dcnn.pde.conditions import Condition
+from dcnn.pde.network import PdeNetwork
+from dcnn.pde.problem import Problem
+from dcnn.pde.solution import Solution
+from dcnn.pde.task import PdeTask
+from dcnn.pde.units import term_units
+from dcnn.train.config import PdeConfig, PdeLoss, ProblemConfig
+
+KINDS = ("residual", "initial", "boundary", "data")
+
+
+def build_pde(config: PdeConfig) -> PdeTask:
+    """Problem, network, terms and points of a configuration; the caller has seeded torch."""
+    truth = build_problem(config.problem)
+    problem = truth.with_settings(**config.problem.regularise) if config.problem.regularise else truth
+    settings = config.network.model_dump()
+    network = PdeNetwork(problem, **settings)
+    embedded = config.network.periodic_modes > 0
+    conditions = problem.soft_conditions(embedded=embedded, hard=config.network.hard)
+    terms = build_terms(problem, conditions, config.loss)
+    points = config.points
+    given = {
+        "domain": points.interior,
+        "boundary": points.boundary,
+        "initial": points.initial,
+        "distribution": points.sampler,
+    }
+    return PdeTask(
+        problem,
+        network,
+        terms,
+        weightings.get(config.loss.weighting, terms, **config.loss.weighting_options),
+        collocation=replace(problem.collocation, **{k: v for k, v in given.items() if v is not None}),  # type: ignore[arg-type]
+        embedded=embedded,
+        resample_every=points.resample_every,
+        adaptive=points.adaptive,
+        causal=points.causal,
+        steps_per_epoch=config.steps_per_epoch,
+        seed=config.seed,
+        truth=truth,
+        reference=_file_reference(truth, config.problem),
+    )
+
+
+def build_problem(config: ProblemConfig) -> Problem:
+    """The problem with its parameters; a PDEBench file becomes its data where it takes them."""
+    given: dict[str, Any] = dict(config.parameters)
+    options = problems.get(config.name, config.fidelity).options
+    if "sample" in options:
+        given.setdefault("sample", config.sample)
+    if config.reference is not None and "data" in options:
+        given.setdefault("data", config.reference)
+    return problems.get(config.name, config.fidelity, trainable=config.trainable, **given)
+
+
+def _file_reference(problem: Problem, config: ProblemConfig) -> Solution | None:
+    """The file to compare with, for a problem that does not read files itself."""
+    if config.reference is None or "data" in problem.options:
+        return None
+    with data.open(config.reference, problem.fields) as samples:
+        if not set(samples.fields) <= set(problem.fields):
+            raise InputError(
+                f"{config.reference}: holds {', '.join(samples.fields)}, but {problem.where} has "
+                f"{', '.join(problem.fields)}"
+            )
+        return samples[config.sample]
+
+
+def build_terms(problem: Problem, conditions: Sequence[Condition], loss: PdeLoss) -> tuple[Term, ...]:
+    """One term for each equation and condition, weighted by name or by kind."""
+    kinds = dict.fromkeys(problem.equations, "residual")
+    for condition in conditions:
+        kind = "initial" if condition.name == "initial" else condition.kind
+        kinds |= dict.fromkeys(condition.terms(problem), kind)
+    for name in loss.weights:
+        if name not in kinds and name not in KINDS:
+            raise unknown("term in loss.weights", name, [*kinds, *KINDS])
+    units: Mapping[str, float] = term_units(problem, list(conditions)) if loss.scale_terms else {}
+    power = 1 if loss.norm == "l1" else 2
+    return tuple(
+        Term(name, loss.weights.get(name, loss.weights.get(kind, 1.0)) / units.get(name, 1.0) ** power, loss.norm)
+        for name, kind in kinds.items()
+    )
