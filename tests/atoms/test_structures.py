@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dcnn.atoms import AtomsBatch, Batcher, Structure, batch, collate
+from dcnn.atoms import AtomsBatch, Batcher, Structure, batch, collate, join, load
 from dcnn.atoms.neighbours import PairCache, half_pairs
 from dcnn.errors import InputError
 
@@ -140,6 +140,22 @@ def test_batcher_computes_each_list_once_and_shares_equal_ones(monkeypatch):
     assert len(calls) == 6
     assert first.triplets.edge_kj is second.triplets.edge_kj
     torch.testing.assert_close(second.positions[:9], torch.as_tensor(frames[5].positions))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_frames_held_as_arrays_take_a_shorter_way_to_the_same_batch(joined, tmp_path):
+    arrays = {"z": [22, 8], "R": CASES["crystal"][0] + RNG.normal(size=(5, 2, 3)) * 0.1, "cell": [SKEWED] * 5}
+    arrays |= {"E": RNG.normal(size=5), "F": RNG.normal(size=(5, 2, 3)), "stress": RNG.normal(size=(5, 3, 3))}
+    np.savez(tmp_path / "a.npz", **arrays)
+    data = load(tmp_path / "a.npz", check=False, force_sign=-1)
+    data = (join([data[:2], data[2:]]) if joined else data)[::-1].to_units("eV", "Bohr")
+    short, long = Batcher(data, 9.0, torch.float64), Batcher(list(data), 9.0, torch.float64)
+    assert short._stacked is not None
+    assert long._stacked is None
+    for name, value in vars(long([3, 0])).items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(getattr(short([3, 0]), name), value, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(short([3, 0]).triplets, long([3, 0]).triplets)
 
 
 def test_pair_cache_stays_within_its_memory():

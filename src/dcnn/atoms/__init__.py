@@ -20,9 +20,11 @@ __all__ = [
     "build",
     "collate",
     "demo_dataset",
+    "demo_dataset",
     "energy_and_forces",
     "energy_forces_stress",
     "from_reference",
     "join",
     "load",
+    "write",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.neighbours import PairCache, Pairs, half_pairs
 from dcnn.atoms.structures import AtomsBatch, Edges, Structure
 from dcnn.errors import InputError
@@ -180,15 +181,46 @@ class Batcher:
         self.dataset = dataset
         self.dtype = dtype
         self.pairs = PairCache(cutoff, memory)
+        arrays = dataset.stacked() if isinstance(dataset, Dataset) else None
+        self._stacked: dict[str, Tensor] | None = None
+        if arrays is not None:
+            kept = {"z": torch.int64, "energy": torch.float64}
+            self._stacked = {k: torch.from_numpy(v).to(kept.get(k, dtype)) for k, v in arrays.items()}
 
     def __call__(self, frames: Iterable[int]) -> AtomsBatch:
         numbers = [int(frame) for frame in frames]
+        if self._stacked is not None and numbers:
+            return self._gathered(numbers)
         structures = [self.dataset[number] for number in numbers]
-        lists = [self._pairs(n, s) for n, s in zip(numbers, structures, strict=True)]
-        return collate(structures, lists, self.dtype)
+        return collate(structures, [self._pairs(number) for number in numbers], self.dtype)
 
-    def _pairs(self, number: int, structure: Structure) -> Pairs:
+    def _gathered(self, numbers: list[int]) -> AtomsBatch:
+        """The batch of frames that are rows of arrays: one indexing operation a field."""
+        assert self._stacked is not None
+        rows = torch.tensor(numbers)
+        fields = {name: values[rows] for name, values in self._stacked.items() if name != "z"}
+        topology = _topology(tuple(self._pairs(number) for number in numbers), self.dtype)
+        cell = fields.get("cell")
+        return AtomsBatch(
+            z=self._stacked["z"].repeat(len(numbers)),
+            positions=fields["positions"].flatten(0, 1),
+            system=topology.system,
+            n_systems=len(numbers),
+            cell=cell,
+            pbc=None if cell is None else torch.ones(len(numbers), 3, dtype=torch.bool),
+            pair_i=topology.pair_i,
+            pair_j=topology.pair_j,
+            pair_shift=topology.shift,
+            cutoff=self.pairs.cutoff,
+            energy=fields.get("energy"),
+            forces=fields["forces"].flatten(0, 1) if "forces" in fields else None,
+            stress=fields.get("stress"),
+            edges=topology.edges,
+        )
+
+    def _pairs(self, number: int) -> Pairs:
         def compute() -> Pairs:
+            structure = self.dataset[number]
             try:
                 return half_pairs(structure.positions, self.pairs.cutoff, structure.cell, structure.pbc)
             except InputError as error:

@@ -43,12 +43,3 @@ def check_frame(frame: Structure, where: str, require: Sequence[str] = LABELS) -
             what = "" if field == "energy" else f" at {bad}"
             raise InputError(f"{where}: {field} is NaN or infinite{what}; remove the frame or label it again")
     return frame
-
-
-def check_frames(frames: Sequence[Structure], source: str, require: Sequence[str] = LABELS) -> Sequence[Structure]:
-    """Every frame of a list that is held in memory, checked."""
-    if len(frames) == 0:
-        raise InputError(f"{source}: no frames in this file")
-    for number, frame in enumerate(frames):
-        check_frame(frame, f"{source}, frame {number}", require)
-    return frames

@@ -86,9 +86,9 @@ def calculator(engine: str) -> Any:
         from chgnet.model.dynamics import CHGNetCalculator
 
         return CHGNetCalculator(use_device="cpu")
-    except ImportError:
+    except ImportError as error:
         package = {"xtb": "tblite", "chgnet": "chgnet"}[engine]
-        raise InputError(f"engine {engine!r} needs {package}: pip install 'dcnn[{engine}]'") from None
+        raise InputError(f"engine {engine!r} needs {package}: pip install 'dcnn[{engine}]' ({error})") from None
 
 
 def pbe_energy(atoms: Any) -> float:
@@ -131,14 +131,15 @@ class _Work:
 
     def start(self) -> None:
         """Relaxes, adds the offset, draws velocities and equilibrates."""
-        from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
         from ase.optimize import BFGS
+        from ase.units import kB
 
         with BFGS(self.atoms, logfile=None) as relaxation:
             relaxation.run(fmax=0.05, steps=200)
         if self.recipe.offset == "pbe":
             self.offset = pbe_energy(self.atoms) - float(self.atoms.get_potential_energy())
-        MaxwellBoltzmannDistribution(self.atoms, temperature_K=self.recipe.temperature, rng=self.random)
+        spread = np.sqrt(self.atoms.get_masses() * kB * self.recipe.temperature)  # of Maxwell and Boltzmann
+        self.atoms.set_momenta(self.random.standard_normal((len(spread), 3)) * spread[:, None])
         self.dynamics.run(self.recipe.equilibrate)
         self.save()
 
