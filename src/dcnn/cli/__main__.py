@@ -1,0 +1,3 @@
+from dcnn.cli import main
+
+main()
