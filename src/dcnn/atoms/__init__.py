@@ -1,7 +1,7 @@
 """Interatomic potentials: frames of atoms in, networks that return energies out."""
 
 from dcnn.atoms.batching import Batcher, batch, collate
-from dcnn.atoms.data import demo_dataset, load
+from dcnn.atoms.data import demo_dataset, load, write
 from dcnn.atoms.dataset import Dataset, join
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.models import build
@@ -19,7 +19,6 @@ __all__ = [
     "batch",
     "build",
     "collate",
-    "demo_dataset",
     "demo_dataset",
     "energy_and_forces",
     "energy_forces_stress",

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -48,11 +49,11 @@ def info(
     else:
         table = Table(show_header=False, box=None)
         for name, text in summary.rows():
-            table.add_row(name, text)
+            table.add_row(escape(name), escape(text))
         console = Console(soft_wrap=True)
         console.print(table)
         for message in summary.warnings:
-            console.print(f"warning: {message}", style="yellow", highlight=False)
+            console.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
     summary.agreement.refuse(dataset)
 
 
