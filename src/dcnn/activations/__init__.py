@@ -3,6 +3,7 @@
 from dcnn.activations.base import Activation
 from dcnn.activations.elementary import ELU, SELU, Identity, LeakyReLU, ReLU, Sin
 from dcnn.activations.gaussian import GELU, GELUTanh
+from dcnn.activations.init import LayerMoments, init_, moments
 from dcnn.activations.integrated import Integrated, IReLU
 from dcnn.activations.logistic import ShiftedSoftplus, Sigmoid, SiLU, Softplus, Tanh
 from dcnn.activations.lookup import NAMES, from_torch, get, integrate
@@ -17,6 +18,7 @@ __all__ = [
     "IReLU",
     "Identity",
     "Integrated",
+    "LayerMoments",
     "LeakyReLU",
     "ReLU",
     "ShiftedSoftplus",
@@ -27,5 +29,7 @@ __all__ = [
     "Tanh",
     "from_torch",
     "get",
+    "init_",
     "integrate",
+    "moments",
 ]

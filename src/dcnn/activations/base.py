@@ -47,13 +47,11 @@ class Activation(nn.Module, ABC):
 
     @abstractmethod
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
-        """σ⁽ⁿ⁾(x) for every n of ``orders``; runs without autograd."""
+        """σ⁽ⁿ⁾(x) for every n of ``orders``, all different; runs without autograd."""
 
     def _integral(self, x: Tensor) -> Tensor:
         """∫₀ˣ σ; runs without autograd."""
-        raise InputError(
-            f"{self.name} has no closed-form integral here; integrate one of the plain activations"
-        )
+        raise InputError(f"{self.name} has no closed-form integral here; integrate one of the plain activations")
 
     def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
         """factor · σ⁽ⁿ⁾(x); overridden where torch has it as one kernel."""
@@ -107,9 +105,7 @@ class _Derivatives(torch.autograd.Function):
             return tuple(slope * tangent for slope in slopes)
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], x: Tensor, activation: Activation, orders: tuple[int, ...]
-    ) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, activation: Activation, orders: tuple[int, ...]) -> Any:
         return _Derivatives.apply(x, activation, orders), (in_dims[0],) * len(orders)
 
 
@@ -123,7 +119,7 @@ class _WeightedSum(torch.autograd.Function):
         if len(orders) == 1:
             return activation._scaled(weights[0], x, orders[0])
         values = activation._evaluate(x, orders)
-        total = values[0].mul_(weights[0])
+        total = values[0] * weights[0]
         for value, weight in zip(values[1:], weights[1:], strict=True):
             total.addcmul_(value, weight)
         return total
@@ -179,7 +175,8 @@ def _weighted_sum(
     x: Tensor, activation: Activation, orders: Sequence[int], weights: Sequence[Tensor | None]
 ) -> Tensor | None:
     """Σₖ wₖ · σ⁽ⁿₖ⁾(x) over the weights that are there."""
-    there = [(n, w) for n, w in zip(orders, weights, strict=True) if w is not None]
-    if not there:
-        return None
-    return _WeightedSum.apply(x, activation, tuple(n for n, _ in there), *(w for _, w in there))
+    total: dict[int, Tensor] = {}
+    for n, weight in zip(orders, weights, strict=True):
+        if weight is not None:
+            total[n] = total[n] + weight if n in total else weight
+    return _WeightedSum.apply(x, activation, tuple(total), *total.values()) if total else None

@@ -71,23 +71,14 @@ class GELU(Activation):
         near = horner(close * close, _second_moment_coefficients(terms_for(x.dtype, 18, 10)))
         near.mul_(close).mul_(close).mul_(close)
         # ½·erf(x/√2) − x·φ; erfc, because torch's float32 erf is right to 1e-7 only
-        far = (
-            torch.erfc(a * _SQRT_HALF)
-            .neg_()
-            .add_(1.0)
-            .mul_(0.5)
-            .copysign_(x)
-            .addcmul_(x, _density(x), value=-1)
-        )
+        far = torch.erfc(a * _SQRT_HALF).neg_().add_(1.0).mul_(0.5).copysign_(x).addcmul_(x, _density(x), value=-1)
         return torch.erfc(x * -_SQRT_HALF).mul_(0.5).mul_(x).mul_(x).sub_(join(a, near, far)).mul_(0.5)
 
 
 _KAPPA = 0.044715
 _SCALE = 2 * math.sqrt(2 / math.pi)
 _LAST, _STEP = 8.0, 0.125  # beyond 8 the integrand of the table is below 1e-18
-_NODES, _WEIGHTS = (
-    tuple(((v + shift) / 2).tolist()) for v, shift in zip(leggauss(5), (1.0, 0.0), strict=True)
-)
+_NODES, _WEIGHTS = (tuple(((v + shift) / 2).tolist()) for v, shift in zip(leggauss(5), (1.0, 0.0), strict=True))
 
 
 def _inner(x: Tensor) -> Tensor:
@@ -163,5 +154,5 @@ class GELUTanh(Activation):
             t = start + width * node
             tail.add_(torch.sigmoid(_inner(t).neg_()).mul_(t), alpha=weight)
         table = torch.tensor(_tail_table(), dtype=x.dtype, device=x.device)
-        tail.mul_(width).add_(table[index.long()])
+        tail.mul_(width).add_(table[index.long().clamp_(0, len(table) - 1)])  # NaN has no index
         return torch.relu(x).square_().mul_(0.5).sub_(tail.mul_(torch.sign(x)))

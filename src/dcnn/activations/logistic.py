@@ -27,15 +27,11 @@ def _logistic_polynomial(n: int) -> tuple[int, ...]:
     if n == 1:
         return (1,)
     a = _logistic_polynomial(n - 1)
-    derivative = [
-        (k + 1) * c for k, c in enumerate(a)
-    ]  # (p·A)′ as a polynomial in p, whose s⁽ⁿ⁾ is p·t times it
+    derivative = [(k + 1) * c for k, c in enumerate(a)]  # (p·A)′ as a polynomial in p, whose s⁽ⁿ⁾ is p·t times it
     if n % 2 == 0:
         return tuple(derivative)
     # (t·p·A)′ = −2p·p·A + p·(1 − 4p)·(p·A)′
-    return tuple(
-        d - 4 * e - 2 * c for d, e, c in zip([*derivative, 0], [0, *derivative], [0, *a], strict=True)
-    )
+    return tuple(d - 4 * e - 2 * c for d, e, c in zip([*derivative, 0], [0, *derivative], [0, *a], strict=True))
 
 
 class Logistic:
@@ -53,11 +49,9 @@ class Logistic:
         return torch.rsub(self.s, 1, alpha=2)
 
     def derivative(self, n: int) -> Tensor:
-        """s⁽ⁿ⁾(x), as a new tensor."""
-        if n == 0:
-            return self.s.clone()
-        if n == 1:
-            return self.p.clone()
+        """s⁽ⁿ⁾(x); not to be changed in place, others may be made of it."""
+        if n <= 1:
+            return self.p if n else self.s
         if n == 2:
             return self.p * self.t
         value = horner(self.p, _logistic_polynomial(n)).mul_(self.p)
@@ -120,7 +114,7 @@ class Tanh(Activation):
 
     def _nth(self, y: Tensor, n: int) -> Tensor:
         if n == 0:
-            return y.clone()
+            return y
         slope = torch.ops.aten.tanh_backward(ones(y), y)
         if n == 1:
             return slope
@@ -157,9 +151,11 @@ class Softplus(Activation):
         if max(orders) == 0:
             return [self._value(x)]
         logistic = Logistic(x if self.beta == 1 else x * self.beta)
-        return [
-            logistic.derivative(n - 1).mul_(self.beta ** (n - 1)) if n > 0 else self._value(x) for n in orders
-        ]
+        return [self._slope(logistic, n) if n > 0 else self._value(x) for n in orders]
+
+    def _slope(self, logistic: Logistic, n: int) -> Tensor:
+        value = logistic.derivative(n - 1)
+        return value if self.beta == 1 else value * self.beta ** (n - 1)
 
     def _value(self, x: Tensor) -> Tensor:
         return F.softplus(x, self.beta, threshold=40.0)  # torch's own threshold of 20 costs 2e-9 in float64
@@ -194,9 +190,7 @@ class ShiftedSoftplus(Softplus):
         return ""
 
     def _value(self, x: Tensor) -> Tensor:
-        return (
-            x.abs().neg_().exp_().add_(1.0).mul_(0.5).log_().add_(torch.relu(x))
-        )  # half the time of softplus
+        return x.abs().neg_().exp_().add_(1.0).mul_(0.5).log_().add_(torch.relu(x))  # half the time of softplus
 
     def _integral(self, x: Tensor) -> Tensor:
         near = _softplus_integral_near(x.clamp(-1.0, 1.0))
@@ -221,7 +215,7 @@ class SiLU(Activation):
             return torch.ops.aten.silu_backward(ones(x), x)
         if n == 2:
             return (logistic.t * x).add_(2.0).mul_(logistic.p)
-        return torch.addcmul(logistic.derivative(n - 1).mul_(n), x, logistic.derivative(n))
+        return torch.addcmul(logistic.derivative(n - 1) * n, x, logistic.derivative(n))
 
     def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
         if n == 1:
