@@ -206,14 +206,14 @@ def test_check_potential_runs_everything():
 
 
 def test_forcenet_depends_on_the_orientation_by_more_than_on_the_geometry():
-    """FACTS §2: rotating ethanol moves its energy by several times its spread over MD frames."""
+    """Its energy spreads 2.1 to 4.2 times as much over rotations as over displaced ethanols of one orientation."""
     torch.manual_seed(0)
     first = checks.molecules(seed=0)
     ethanol = first.system == 0
     frames = [checks.molecules(seed=seed).positions[ethanol] for seed in range(8)]
     z, system = first.z[ethanol].repeat(8), torch.arange(8).repeat_interleave(9)
     many = batch(z=z, positions=torch.cat(frames), system=system)
-    assert checks.rotation_error(build("forcenet"), many) > 1.0
+    assert checks.rotation_error(build("forcenet"), many) > 1.5
     assert checks.rotation_error(build("schnet"), many) < 1e-10
 
 

@@ -13,6 +13,7 @@ from dcnn.atoms import batch, energy_and_forces, from_reference
 from dcnn.atoms.elements import continuous_table, khot_table, radii_table
 from dcnn.atoms.models import module_of
 from dcnn.errors import InputError
+from dcnn.testing import rotation_error
 
 FOLDER = Path(__file__).parents[1] / "goldens"
 CASES = [
@@ -157,6 +158,14 @@ def test_wrong_arrays_are_named(change, message):
     change(bare)
     with pytest.raises(InputError, match=message):
         from_reference("schnet", bare)
+
+
+def test_forcenet_with_published_weights_depends_on_the_orientation():
+    """Energies spread 3.4 times as much over rotations as over the four ethanols; SchNet's do not change."""
+    arrays = golden("forcenet_no_bn__orig")
+    inputs = batch_of(arrays, "eth")
+    assert rotation_error(network_of("forcenet_no_bn__orig", arrays), inputs) == pytest.approx(3.44, rel=0.05)
+    assert rotation_error(network_of("schnet__orig", golden("schnet__orig")), inputs) < 1e-10
 
 
 def test_unknown_reference():

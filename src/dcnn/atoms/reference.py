@@ -37,8 +37,6 @@ def from_reference(
     if base not in MODELS:
         raise unknown("network", name, (*MODELS, *WITHOUT_NORMALIZATION))
     module, tensors = module_of(base), tidy(arrays)
-    if hasattr(module, "from_published"):
-        return module.from_published(tensors, {"activation": activation, **hyperparameters}, fidelity)
     options = module.sizes(tensors) | resolve(base, hyperparameters)
     normalization = False if name in WITHOUT_NORMALIZATION else None
     network = build(base, preset, fidelity, activation, normalization, **options)
