@@ -114,11 +114,20 @@ class Edges:
     """The directed edges of a half pair list, made when first asked for.
 
     ``frames`` are the pair lists the batch was put together from; with them the triplets of a batch are those
-    of its frames, renumbered, instead of being searched again.
+    of its frames, renumbered, instead of being searched again. ``slots`` fixes the width of the neighbourhoods, so
+    that it does not depend on the data; no atom may have more neighbours.
     """
 
-    def __init__(self, pair_i: Tensor, pair_j: Tensor, n_atoms: int, frames: Sequence[Pairs] = ()) -> None:
-        self._i, self._j, self._n_atoms, self._frames = pair_i, pair_j, n_atoms, frames
+    def __init__(
+        self, pair_i: Tensor, pair_j: Tensor, n_atoms: int, frames: Sequence[Pairs] = (), slots: int | None = None
+    ) -> None:
+        self._i, self._j, self._n_atoms, self._frames, self._slots = pair_i, pair_j, n_atoms, frames, slots
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """(N,) number of edges into every atom."""
+        none = torch.zeros(self._n_atoms, dtype=torch.long, device=self._i.device)
+        return none.index_add(0, self.center, torch.ones_like(self.center))
 
     @cached_property
     def center(self) -> Tensor:
@@ -130,19 +139,21 @@ class Edges:
 
     @cached_property
     def pair(self) -> Tensor:
-        return torch.arange(len(self._i), device=self._i.device).repeat(2)
+        return torch.arange(self._i.shape[0], device=self._i.device).repeat(2)
 
     @cached_property
     def neighbourhoods(self) -> Neighbourhoods:
-        degree = torch.bincount(self.center, minlength=self._n_atoms)
-        width = int(degree.max()) if len(self.center) else 0
+        width = self._slots
+        if width is None:
+            width = int(self.degree.max()) if len(self.center) else 0
         order = torch.argsort(self.center, stable=True)
-        first = (torch.cumsum(degree, 0) - degree)[self.center]
+        first = (torch.cumsum(self.degree, 0) - self.degree)[self.center]
+        numbers = torch.arange(order.shape[0], device=order.device)
         rank = torch.empty_like(order)
-        rank[order] = torch.arange(len(order), device=order.device)
-        slot = self.center * width + rank - first
+        rank[order] = numbers
+        slot = self.center * width + (rank - first).clamp(max=width - 1)
         edge = torch.zeros(self._n_atoms * width, dtype=torch.long, device=order.device)
-        edge[slot] = torch.arange(len(order), device=order.device)
+        edge[slot] = numbers
         filled = torch.zeros_like(edge, dtype=torch.bool)
         filled[slot] = True
         filled = filled.view(self._n_atoms, width)
@@ -194,7 +205,7 @@ class AtomsBatch:
 
     def _edges(self) -> Edges:
         if self.edges is None:
-            self.edges = Edges(self.pair_i, self.pair_j, len(self.z))
+            self.edges = Edges(self.pair_i, self.pair_j, self.z.shape[0])
         return self.edges
 
     def pair_vectors(self) -> Tensor:

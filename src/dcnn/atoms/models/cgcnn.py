@@ -72,7 +72,7 @@ class Convolution(nn.Module):
         z = (z.view(2, *edge.shape) + edge).view_as(z)  # both directions of a pair share e_ij
         gate, core = self.batch_norm(z).chunk(2, dim=-1)  # (2P, F) each
         messages = self.gate(gate) * self.core(core) * envelope
-        received = sum_by(batch.edge_center, messages, len(x))  # (N, F)
+        received = sum_by(batch.edge_center, messages, x.shape[0])  # (N, F)
         return self.activation(self.layer_norm(received) + x)
 
 

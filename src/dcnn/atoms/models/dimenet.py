@@ -69,7 +69,7 @@ class Radial(nn.Module):
     def forward(self, rbf: Tensor) -> tuple[Tensor, ...]:
         """(P, R) → (P, F) of every interaction, then of every output."""
         maps = torch.cat([torch.bmm(self.up, self.down), self.output])  # (2B + 1, F, R)
-        return (rbf @ maps.flatten(0, 1).T).view(len(rbf), *maps.shape[:2]).unbind(1)
+        return (rbf @ maps.flatten(0, 1).T).view(rbf.shape[0], *maps.shape[:2]).unbind(1)
 
 
 class Angular(nn.Module):
@@ -151,7 +151,7 @@ class Interaction(nn.Module):
         x = x.index_select(0, at.edge.view(-1)).unsqueeze(1) * self.spread  # (N·n, C, T)
         x = x.view(n_atoms, n * self.spread.shape[0], self.spread.shape[1])
         x = torch.bmm(angular.transpose(1, 2), x).flatten(0, 1)  # (N·n, T)
-        x = x.index_select(0, at.slot.roll(len(radial)))  # (2P, T)
+        x = x.index_select(0, at.slot.roll(radial.shape[0]))  # (2P, T)
 
         # 3. update of the message
         x = self.before(own + self.act_up(self.up(x)))  # (2P, F)
@@ -174,8 +174,8 @@ class Outputs(nn.Module):
 
     def forward(self, messages: list[Tensor], radial: tuple[Tensor, ...], batch: AtomsBatch) -> Tensor:
         sent = [on_edges(m, torch.mul, r) for m, r in zip(messages, radial, strict=True)]
-        x = sum_by(batch.edge_center, torch.cat(sent, 1), len(batch.z))  # (N, B·F)
-        x = x.view(len(batch.z), len(sent), -1).transpose(0, 1)  # (B, N, F)
+        x = sum_by(batch.edge_center, torch.cat(sent, 1), batch.z.shape[0])  # (N, B·F)
+        x = x.view(batch.z.shape[0], len(sent), -1).transpose(0, 1)  # (B, N, F)
         x = torch.baddbmm(self.up_bias, x, self.up)
         for weight, bias, act in zip(self.weights, self.biases, self.acts, strict=True):
             x = act(torch.baddbmm(bias, x, weight))

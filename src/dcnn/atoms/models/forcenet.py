@@ -114,7 +114,7 @@ class Block(nn.Module):
         hidden = (hidden.view_as(both) + both).view_as(hidden)
         filters = self.edge(hidden) * envelope  # (2P, F)
         value = self.value(x)  # (N, F)
-        received = sum_by(batch.edge_center, value.index_select(0, batch.edge_neighbour) * filters, len(x))
+        received = sum_by(batch.edge_center, value.index_select(0, batch.edge_neighbour) * filters, x.shape[0])
         return x + self.atom(received + self.self_weight * value)
 
 

@@ -24,6 +24,7 @@ from dcnn.atoms.models.gemnet_layers import (
 from dcnn.atoms.published import Entry, count, entry, linear
 from dcnn.atoms.spherical import ZonalHarmonics, envelope, on_edges
 from dcnn.atoms.structures import AtomsBatch, Neighbourhoods
+from dcnn.errors import unknown
 
 #: Published scale factors, fitted for GemNet-dT on OC20; blocks beyond those listed take the last one.
 SCALES: dict[str, tuple[float, ...]] = {
@@ -122,10 +123,10 @@ class Interaction(nn.Module):
         x = self.act_down(self.down(on_edges(x, torch.mul, to_triplets)))  # (2P, T)
         x = self.act_up(self.up(self.triplets(x, angular, batch.neighbourhoods)))  # (2P, 2F)
         there, back = x.chunk(2, dim=1)
-        x = (there + back.roll(len(to_triplets), 0)) * HALF  # edge e ± P is the reverse of e
+        x = (there + back.roll(to_triplets.shape[0], 0)) * HALF  # edge e ± P is the reverse of e
         m = self.after((m + self.before((skip + x) * HALF)) * HALF)  # (2P, F)
 
-        x = sum_by(batch.edge_center, on_edges(m, torch.mul, to_atoms), len(h))  # 2. (N, F)
+        x = sum_by(batch.edge_center, on_edges(m, torch.mul, to_atoms), h.shape[0])  # 2. (N, F)
         h = (h + self.atom(x)) * HALF  # (N, A)
 
         return h, (m + self.last(self.embed(h, self.own(m), batch))) * HALF  # 3.
@@ -168,8 +169,12 @@ class GemNetT(nn.Module):
         super().__init__()
         self.cutoff, self.envelope_exponent = float(cutoff), envelope_exponent
 
+        constants = SCALES | {kind: tuple(values) for kind, values in (scales or {}).items()}
+        if len(constants) > len(SCALES):
+            raise unknown("kind of scale factor", next(iter(set(constants) - set(SCALES))), SCALES)
+
         def scale(kind: str, number: int = blocks) -> list[float]:
-            values = (SCALES | dict(scales or {}))[kind]
+            values = constants[kind]
             return [values[min(b, len(values) - 1)] for b in range(number)]
 
         self.gaussians = Gaussians(0.0, 1.0, n_radial)

@@ -86,7 +86,7 @@ class EdgeEmbedding(nn.Module):
     def forward(self, h: Tensor, own: Tensor, batch: AtomsBatch) -> Tensor:
         source, target = self.atoms(h).chunk(2, dim=1)
         x = source.index_select(0, batch.edge_neighbour) + target.index_select(0, batch.edge_center)  # (2P, F)
-        return self.act(x + own if len(own) == len(x) else on_edges(x, torch.add, own))
+        return self.act(x + own if own.shape[0] == x.shape[0] else on_edges(x, torch.add, own))
 
 
 class Scaled(nn.Module):
@@ -100,7 +100,7 @@ class Scaled(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(P, n_in) → (P, n_out) of every block."""
         weight = self.maps.weight.view(len(self.scales), -1, x.shape[1]) * self.scales.view(-1, 1, 1)
-        return (x @ weight.flatten(0, 1).T).view(len(x), *weight.shape[:2]).unbind(1)
+        return (x @ weight.flatten(0, 1).T).view(x.shape[0], *weight.shape[:2]).unbind(1)
 
 
 class Basis(NamedTuple):
@@ -133,7 +133,7 @@ class Bases(nn.Module):
         """(P, R) and (N·n, n, L) → :class:`Basis`."""
         triplet, atom, output, angular, embedding = self.shared(rbf).split(self.sizes, dim=1)
         n_atoms, n = at.edge.shape
-        angular = angular.index_select(0, at.edge.view(-1) % max(len(rbf), 1))  # (N·n, c·L)
+        angular = angular.index_select(0, at.edge.view(-1) % max(rbf.shape[0], 1))  # (N·n, c·L)
         angular = torch.bmm(angular.unflatten(1, (self.cbf, -1)), angles.transpose(1, 2))  # (N·n, c, n)
         angular = angular.view(n_atoms, n * self.cbf, n)
         return Basis(self.triplet(triplet), self.atom(atom), self.output(output), angular, embedding)
@@ -153,8 +153,8 @@ class Outputs(nn.Module):
 
     def forward(self, messages: Sequence[Tensor], radial: Sequence[Tensor], batch: AtomsBatch) -> Tensor:
         sent = [on_edges(m, torch.mul, r) for m, r in zip(messages, radial, strict=True)]
-        x = sum_by(batch.edge_center, torch.cat(sent, 1), len(batch.z))  # (N, B·F)
-        x = x.view(len(batch.z), len(sent), -1).transpose(0, 1)  # (B, N, F)
+        x = sum_by(batch.edge_center, torch.cat(sent, 1), batch.z.shape[0])  # (N, B·F)
+        x = x.view(batch.z.shape[0], len(sent), -1).transpose(0, 1)  # (B, N, F)
         x = self.acts[0](torch.bmm(x, self.first))  # (B, N, A)
         for i in range(0, len(self.hidden), 2):
             y = self.acts[i + 1](torch.bmm(x, self.hidden[i]))

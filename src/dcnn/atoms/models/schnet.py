@@ -72,7 +72,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, filters: Tensor, batch: AtomsBatch) -> Tensor:
         sent = self.into_filters(x).index_select(0, batch.edge_neighbour)  # (2P, F)
         messages = sent.view(2, *filters.shape) * filters  # both directions of a pair share its filter
-        received = sum_by(batch.edge_center, messages.view_as(sent), len(x))  # (N, F)
+        received = sum_by(batch.edge_center, messages.view_as(sent), x.shape[0])  # (N, F)
         return x + self.output(self.activation(self.out_of_filters(received)))
 
 
