@@ -119,7 +119,7 @@ class SphericalBesselBasis(nn.Module):
             x = (t + 1) / 2  # a Chebyshev series lives on [−1, 1]
             return (norm * spherical_jn(order, frequencies * x[:, None, None])).reshape(len(t), -1)
 
-        degree = 24 + int(frequencies.max() / 2)  # beyond half the highest frequency, coefficients fall like 1/degree!
+        degree = 24 + int(0.65 * frequencies.max())  # coefficients fall faster than exponentially beyond half of it
         self.coefficients = torch.from_numpy(chebyshev.chebinterpolate(functions, degree))
 
     def forward(self, distance: Tensor) -> Tensor:
