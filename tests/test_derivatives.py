@@ -209,6 +209,27 @@ def test_mistakes_are_named(call: Callable[[], object], message: str) -> None:
         call()
 
 
+@pytest.mark.parametrize(
+    ("fields", "wanted", "taylor"),
+    [(1, ["x", "t"], False), (2, ["", "x", "t"], False), (3, ["x", "t"], True), (1, ["xx"], True), (1, [""], True)],
+)
+def test_the_cheaper_mode_is_taken(fields: int, wanted: list[str], taylor: bool) -> None:
+    calls = []
+
+    def net(x: Tensor) -> Tensor:
+        calls.append(type(x).__name__)
+        return torch.cat([x[:, :1] * x[:, 1:]] * fields, -1)
+
+    partials(net, points(5, 2), wanted)
+    assert calls[-1] == ("Jet" if taylor else "Tensor")
+
+
+def test_a_network_that_is_tied_to_the_number_of_points() -> None:
+    x, column = points(5, 2), points(5, 1)
+    found = partials(lambda x: torch.cat([x, column], 1) @ torch.ones(3, 1, dtype=DOUBLE), x, ["x", "y"])
+    assert torch.equal(found["y"], torch.ones(5, 1, dtype=DOUBLE))
+
+
 def test_a_field_that_is_constant_has_zero_derivatives() -> None:
     def net(x: Tensor) -> Tensor:
         return torch.stack([x[:, 0] ** 2, torch.ones(x.shape[0], dtype=x.dtype)], 1)

@@ -33,7 +33,8 @@ def partials(
     is wanted. Rows must be independent points.
 
     Networks made of operations that a :class:`Jet` knows are evaluated once, with all derivatives carried
-    along (Taylor mode); others are differentiated by nested autograd, with the same result. `mode` picks one.
+    along (Taylor mode). Others are differentiated by nested autograd, with the same result, and so are first
+    derivatives of fewer fields than coordinates, where that is less work. `mode` picks one.
 
     >>> x = torch.tensor([[1.0, 2.0]])
     >>> partials(lambda u: u[:, :1] ** 2 * u[:, 1:], x, ["", "t", "xx", "xt"])
@@ -65,7 +66,9 @@ def partials_by_index(net: Network, x: Tensor, wanted: Sequence[Index], mode: Mo
     """The same as :func:`partials` for multi-indices: (2, 0, 1) is twice by column 0, once by column 2."""
     if mode not in ("auto", "taylor", "nested"):
         raise unknown("mode", mode, ("auto", "taylor", "nested"))
-    if mode == "nested" or (mode == "auto" and _couples_rows_or_is_random(net)):
+    if mode == "nested" or (
+        mode == "auto" and (_couples_rows_or_is_random(net) or _reverse_is_less_work(net, x, wanted))
+    ):
         return _nested(net, x, wanted)
     try:
         output = net(Jet.coordinates(x, wanted))
@@ -82,6 +85,18 @@ def partials_by_index(net: Network, x: Tensor, wanted: Sequence[Index], mode: Mo
 def _couples_rows_or_is_random(net: Network) -> bool:
     """Batch statistics and dropout must run once, on the tensors themselves."""
     return isinstance(net, nn.Module) and any(isinstance(m, _NormBase | _DropoutNd) for m in net.modules())
+
+
+def _reverse_is_less_work(net: Network, x: Tensor, wanted: Sequence[Index]) -> bool:
+    """First derivatives cost one pass a field in reverse, one a coordinate in Taylor mode, and one for the value."""
+    if max(map(sum, wanted), default=0) != 1:
+        return False
+    try:
+        with torch.no_grad():
+            fields = net(x[:1]).numel()
+    except RuntimeError:  # a network that is tied to the number of points
+        return False
+    return bool(fields <= len({alpha for alpha in wanted if any(alpha)}))
 
 
 def _nested(net: Network, x: Tensor, wanted: Sequence[Index]) -> dict[Index, Tensor]:

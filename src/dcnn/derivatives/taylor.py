@@ -136,13 +136,13 @@ def leibniz(
 
 def compose_plain(z: Tensor, f: Elementwise, plan: Composition) -> Tensor:
     """The rows of f(u) from the rows z of u, written with ordinary differentiable operations."""
-    s = f.derivatives(z[0], plan.order)
-    rows: list[Tensor | None] = [s[0]] + [None] * (len(plan.terms) - 1)
-    parts = [(i, s[1] * z[j]) for i, j in plan.linear] + [(b.row, s[b.k] * b(z.unbind())) for b in plan.bells]
-    for i, part in parts:
-        row = rows[i]
-        rows[i] = part if row is None else row + part
-    return torch.stack([row for row in rows if row is not None])
+    u = z.unbind()
+    s = f.derivatives(u[0], plan.order)
+    rows = {0: s[0]} | {i: s[1] * u[j] for i, j in plan.linear}
+    for bell in plan.bells:
+        part = s[bell.k] * bell(u)
+        rows[bell.row] = rows[bell.row] + part if bell.row in rows else part
+    return torch.stack([rows[i] for i in range(len(plan.terms))])
 
 
 class _Compose(torch.autograd.Function):
@@ -228,8 +228,11 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         y = F.linear(x, weight)
-        if bias is not None:
-            y[0] += bias
+        if bias is None:
+            return y
+        if _transformed():  # a sum that can be fused with whatever comes next
+            return y + torch.stack([bias] + [torch.zeros_like(bias)] * (len(x) - 1))[:, None]
+        y[0] += bias
         return y
 
     @staticmethod
@@ -243,7 +246,7 @@ class _Linear(torch.autograd.Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Rows of W u + b from the rows x of u; `weight` and `bias` do not depend on the coordinates."""
-    if _transformed():
+    if torch._C._are_functorch_transforms_active():
         y = F.linear(x, weight)
         return y if bias is None else add_to_value(y, bias)
     return _Linear.apply(x, weight, bias)
