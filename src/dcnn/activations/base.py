@@ -55,7 +55,7 @@ class Activation(nn.Module, ABC):
 
     def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
         """factor · σ⁽ⁿ⁾(x); overridden where torch has it as one kernel."""
-        return self._evaluate(x, (n,))[0].mul_(factor)
+        return self._evaluate(x, (n,))[0] * factor  # not in place: autograd may batch the factor alone
 
 
 def _check_order(n: int) -> None:
@@ -121,7 +121,7 @@ class _WeightedSum(torch.autograd.Function):
         values = activation._evaluate(x, orders)
         total = values[0] * weights[0]
         for value, weight in zip(values[1:], weights[1:], strict=True):
-            total.addcmul_(value, weight)
+            total = torch.addcmul(total, value, weight)
         return total
 
     @staticmethod

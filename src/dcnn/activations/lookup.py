@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -127,7 +127,7 @@ def from_torch(activation: nn.Module | Callable[..., Any]) -> Activation | None:
             return _MODULES[type(activation)](activation)
         name = type(activation).__name__
     else:
-        if activation in _FUNCTIONS:
+        if isinstance(activation, Hashable) and activation in _FUNCTIONS:
             return _FUNCTIONS[activation]()
         name = getattr(activation, "__name__", "")
     return _NAMED[name]() if name in _NAMED else None
