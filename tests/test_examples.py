@@ -1,0 +1,31 @@
+"""The examples run and show what they say they show."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sobolev_shows_that_every_step_helps(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    example = load("sobolev")
+    monkeypatch.setattr(example, "STEPS", 1000)
+    monkeypatch.setattr(example, "SEEDS", 2)
+    example.main()
+    text = capsys.readouterr().out
+    assert all(code in text for code in ("DC101", "DC202", "DC401", "DC402"))
+    number = r"([\d.e+-]+) ± [\d.e+-]+"
+    rows = {kind: re.search(rf"^{re.escape(kind)}\s+{number}\s+{number}", text, re.MULTILINE).groups()
+            for kind in ("as is", "+ scale", "+ denormalize", "+ swap")}  # fmt: skip
+    for column in (0, 1):
+        errors = [float(row[column]) for row in rows.values()]
+        assert errors == sorted(errors, reverse=True), rows
+    assert (tmp_path / "sobolev.png").stat().st_size > 5000
