@@ -21,7 +21,7 @@ def energy_and_forces(network: nn.Module, batch: AtomsBatch) -> tuple[Tensor, Te
     training = torch.is_grad_enabled()
     with torch.enable_grad():
         positions = _leaf(batch.positions)
-        energy = network(replace(batch, positions=positions))
+        energy = network(_changed(batch, positions))
         forces = -gradient(energy, positions, create_graph=training)
     return (energy, forces) if training else (energy.detach(), forces)
 
@@ -40,7 +40,7 @@ def energy_forces_stress(network: nn.Module, batch: AtomsBatch) -> tuple[Tensor,
         symmetric = 0.5 * (strain + strain.mT)
         moved = positions + torch.einsum("na,nab->nb", positions, symmetric.index_select(0, batch.system))
         cell = batch.cell + batch.cell @ symmetric
-        energy = network(replace(batch, positions=moved, cell=cell))
+        energy = network(_changed(batch, moved, cell))
         by_position, by_strain = gradient(energy, (positions, strain), create_graph=training)
         volume = torch.linalg.det(batch.cell).abs().view(-1, 1, 1)
         forces, stress = -by_position, by_strain / volume
@@ -50,3 +50,8 @@ def energy_forces_stress(network: nn.Module, batch: AtomsBatch) -> tuple[Tensor,
 def _leaf(positions: Tensor) -> Tensor:
     """Positions to differentiate by: those given if they carry a graph, else a copy that does."""
     return positions if positions.requires_grad else positions.detach().requires_grad_()
+
+
+def _changed(batch: AtomsBatch, positions: Tensor, cell: Tensor | None = None) -> AtomsBatch:
+    """The batch at other positions; edges and angles that are found once stay with the original."""
+    return replace(batch, positions=positions, cell=batch.cell if cell is None else cell, edges=batch._edges())
