@@ -34,7 +34,7 @@ imports: .venv/dev
 	$(BIN)/lint-imports
 
 unit: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not slow" --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not slow" --cov=src/dcnn --cov-report=term
 
 test-slow: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
