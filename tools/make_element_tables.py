@@ -12,8 +12,9 @@ import numpy as np
 from mendeleev import element
 
 TARGET = Path(__file__).parents[1] / "src" / "dcnn" / "atoms" / "element_table.json"
-# mendeleev derives volumes from densities, which for gases are those of the gas; here the liquid at its boiling point
-LIQUID_CM3_MOL = {
+# mendeleev now derives volumes from densities, which for gases are those of the gas; these eleven are the condensed-phase
+# values of the published ForceNet table (Open Catalyst Project), which came from an older mendeleev
+CONDENSED_CM3_MOL = {
     1: 14.1,
     2: 31.8,
     7: 17.3,
@@ -43,7 +44,7 @@ def row(number: int) -> list[float | str | None]:
         atom.ionenergies.get(1),
         atom.electron_affinity,
         atom.block,
-        LIQUID_CM3_MOL.get(number, atom.atomic_volume),
+        CONDENSED_CM3_MOL.get(number, atom.atomic_volume),
         atom.atomic_radius,
     ]
     return [round(value, 6) if isinstance(value, float) else value for value in values]

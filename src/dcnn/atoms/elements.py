@@ -1,8 +1,9 @@
 """Element features: CGCNN's 92 k-hot columns, ForceNet's nine continuous ones and its atomic radii.
 
-They come from ``element_table.json``, which ``tools/make_element_tables.py`` writes from the ``mendeleev``
-package. The published tables agree with ours up to a few values that have been revised since; networks take the
-published ones when :func:`dcnn.atoms.from_reference` is given them.
+They come from ``element_table.json``, which ``tools/make_element_tables.py`` writes from the ``mendeleev`` package
+(the atomic volumes of the eleven gases from the published ForceNet table). The published tables agree with ours up to
+values that have been revised since; networks take the published ones when :func:`dcnn.atoms.from_reference` is given
+them.
 """
 
 from __future__ import annotations
