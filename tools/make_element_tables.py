@@ -12,8 +12,8 @@ import numpy as np
 from mendeleev import element
 
 TARGET = Path(__file__).parents[1] / "src" / "dcnn" / "atoms" / "element_table.json"
-# mendeleev now derives volumes from densities, which for gases are those of the gas; these eleven are the condensed-phase
-# values of the published ForceNet table (Open Catalyst Project), which came from an older mendeleev
+# mendeleev now derives volumes from densities, which for gases are those of the gas; these are the condensed-phase
+# values of the published ForceNet table (Open Catalyst Project)
 CONDENSED_CM3_MOL = {
     1: 14.1,
     2: 31.8,
