@@ -14,9 +14,9 @@ from lightning.fabric.strategies import DDPStrategy
 from dcnn.errors import InputError
 from dcnn.train.config import AtomsConfig, PdeConfig, Training, merge, parse_overrides, read_yaml, validate
 from dcnn.train.console import Console
+from dcnn.train.cpu import prepare_cpu
 from dcnn.train.loggers import make_loggers
 from dcnn.train.loop import train
-from dcnn.train.memory import keep_freed_memory
 from dcnn.train.recipes import recipe
 from dcnn.train.run import Result, Run
 from dcnn.train.tasks import build_task
@@ -40,7 +40,7 @@ def fit(
     if not resume:
         Run.create(path, config)
     settings = config.training
-    keep_freed_memory()
+    prepare_cpu()
     if settings.threads:
         torch.set_num_threads(settings.threads)
     spawned = settings.devices > 1 and not (TorchElasticEnvironment.detect() or SLURMEnvironment.detect())
@@ -104,7 +104,7 @@ def target_values(target: str) -> dict[str, Any]:
 
 
 def _train_in_process(fabric: Fabric, config: AnyConfig, path: Path, resume: bool) -> None:
-    keep_freed_memory()
+    prepare_cpu()
     train(fabric, build_task(config), config, Run(path), Console(), resume)
 
 

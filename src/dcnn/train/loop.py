@@ -185,7 +185,7 @@ def _step(
         residuals = module(batch)
         values = term_values(task.terms, residuals)
         loss = task.weighting.combine(values, parameters, step, residuals)
-        fabric.backward(loss)
+        fabric.backward(loss, inputs=parameters)  # the gradient at the points of the batch is not needed
         if clip_norm is not None:
             nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
         report.update(task.weighting.report(values), loss=loss.detach())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -28,9 +29,13 @@ def build_task(config: AtomsConfig | PdeConfig) -> Task:
     return build_pde(config)
 
 
-def build_atoms(config: AtomsConfig) -> AtomsTask:
-    frames = split_frames(config.data)
-    scale = LabelScale.fit(frames["train"], references=config.scale.references, unit=config.scale.unit)
+def build_atoms(
+    config: AtomsConfig, frames: Mapping[str, atoms.Dataset] | None = None, scale: LabelScale | None = None
+) -> AtomsTask:
+    """The task of a potential; with `frames` and `scale` of a run that is there already, nothing is read or fitted."""
+    frames = split_frames(config.data) if frames is None else frames
+    if scale is None:
+        scale = LabelScale.fit(frames["train"], references=config.scale.references, unit=config.scale.unit)
     model = config.model
     network = atoms.build(
         model.name,
