@@ -35,6 +35,9 @@ class Line:
         self.dtype = torch.float32
         self.calls = 0
 
+    def begin(self, number):
+        self.rounds_begun = [*getattr(self, "rounds_begun", []), number]
+
     def cast(self, dtype):
         self.dtype = dtype
         self.network.to(dtype)

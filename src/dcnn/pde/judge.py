@@ -11,13 +11,14 @@ from dcnn.audit.measured import collapsed as collapse_findings
 from dcnn.audit.subject import in_double, subject
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.solution import Array, Solution
+from dcnn.pde.windows import Windows
 
 LAST_TIMES = 20  # what the published scripts test on
 CHUNK = 65536  # points evaluated at once
 COARSE = 20_000  # points of a validation
 
 
-def errors(network: PdeNetwork, reference: Solution, coarse: bool = False) -> dict[str, float]:
+def errors(network: PdeNetwork | Windows, reference: Solution, coarse: bool = False) -> dict[str, float]:
     """mse, nrmse (last 20 times), nrmse_domain and constant_nrmse, and nrmse of every field if there are several.
 
     nRMSE is the mean over fields and times of rms_x(error) / rms_x(reference), as PDEBench has it. The constant

@@ -13,6 +13,7 @@ from dcnn.pde.conditions import Condition
 from dcnn.pde.network import Located, PdeNetwork
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import unit_points
+from dcnn.pde.windows import Pieces, Windows
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Placed:
 class Group:
     """Points evaluated together because they need the same derivatives; the first `interior` are interior points."""
 
-    located: Located
+    located: Located | Pieces
     interior: int
     placed: tuple[Placed, ...]
 
@@ -56,7 +57,7 @@ class Points:
 
 
 def gather(
-    problem: Problem, network: PdeNetwork, interior: Tensor, conditions: Sequence[tuple[Condition, Tensor]]
+    problem: Problem, network: PdeNetwork | Windows, interior: Tensor, conditions: Sequence[tuple[Condition, Tensor]]
 ) -> Points:
     """Groups of interior points and (condition, points) by the derivatives that they need.
 
@@ -75,7 +76,7 @@ def gather(
 
 
 def _group(
-    problem: Problem, network: PdeNetwork, parts: Sequence[tuple[tuple[str, ...], Tensor, Condition | None]]
+    problem: Problem, network: PdeNetwork | Windows, parts: Sequence[tuple[tuple[str, ...], Tensor, Condition | None]]
 ) -> Group:
     begin, count, placed = 0, 0, []
     for _, points, condition in parts:

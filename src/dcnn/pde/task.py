@@ -17,6 +17,7 @@ from dcnn.pde.points import Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import generator, where_large
 from dcnn.pde.solution import Solution
+from dcnn.pde.windows import Windows
 
 _TRAIN, _FRESH, _ADAPTIVE = range(3)  # streams of random numbers
 CHUNKS = 32  # slices of time whose residuals causal weighting compares
@@ -36,7 +37,7 @@ class PdeTask:
     def __init__(
         self,
         problem: Problem,
-        network: PdeNetwork,
+        network: PdeNetwork | Windows,
         terms: tuple[Term, ...],
         weighting: Weighting,
         *,
@@ -67,6 +68,12 @@ class PdeTask:
         self.network.to(dtype)
         self._fixed: dict[Any, Points] = {}
 
+    def begin(self, number: int) -> None:
+        """A round of stages begins: on to the next window of time, if there are several."""
+        if isinstance(self.network, Windows):
+            self.network.begin(number)
+        self._fixed = {}
+
     # ---- points ---------------------------------------------------------------------------------------------------
 
     def batches(self, epoch: int, rank: int = 0, world: int = 1) -> Iterator[Points]:
@@ -83,24 +90,33 @@ class PdeTask:
 
     def _draw(self, number: int, rank: int, world: int) -> Points:
         random = generator(self.seed, _TRAIN, number)
-        interior, conditions = draw(self.problem, self.conditions, self.collocation, random, self.dtype)
+        network, conditions = self._trained(self.network), self.conditions
+        if isinstance(self.network, Windows):
+            conditions = self.network.conditions(conditions)
+        interior, placed = draw(network.problem, conditions, self.collocation, random, self.dtype)
         if self.adaptive and number:
-            interior = self._where_large(len(interior), number)
+            interior = self._where_large(network, len(interior), number)
         if self.causal is not None:
             interior = interior[interior[:, self.problem.axis("t")].argsort()]
-        device = next(self.network.parameters()).device
-        placed = [(condition, points.to(device)) for condition, points in conditions]
+        device = next(network.parameters()).device
         interior = interior[rank::world] if self.active.intersection(self.problem.equations) else interior[:0]
-        return gather(self.problem, self.network, interior.to(device), placed)
+        return gather(network.problem, network, interior.to(device), [(c, p.to(device)) for c, p in placed])
 
-    def _where_large(self, count: int, number: int) -> Tensor:
+    def _trained(self, network: nn.Module) -> PdeNetwork:
+        """The network that is trained now: that of the current window of time."""
+        found = network.network(network.current) if isinstance(network, Windows) else network
+        assert isinstance(found, PdeNetwork)
+        return found
+
+    def _where_large(self, network: PdeNetwork, count: int, number: int) -> Tensor:
         """Points drawn among four times as many, with a density that grows with the residual."""
         random = generator(self.seed, _ADAPTIVE, number)
         more = replace(self.collocation, domain=4 * count)
-        candidates, _ = draw(self.problem, [], more, random, self.dtype)
+        candidates, _ = draw(network.problem, [], more, random, self.dtype)
+        candidates = candidates.to(next(network.parameters()).device)
         weights = {term.name: term.weight_at(0) for term in self.terms}
         with torch.no_grad():
-            found = self.residuals(self.network, gather(self.problem, self.network, candidates, []))
+            found = self._residuals(self.problem, network, gather(network.problem, network, candidates, []))
         size = sum(weights[name] * r.square() for name, r in found.items())
         assert isinstance(size, Tensor)
         return where_large(candidates, size.sqrt(), count, random)
@@ -109,12 +125,11 @@ class PdeTask:
 
     def residuals(self, network: nn.Module, batch: Points) -> dict[str, Tensor]:
         """The residual (N,) of every term of non-zero weight: a function of the weights and the batch alone."""
-        return self._residuals(self.problem, network, batch, self.causal)
+        return self._residuals(self.problem, self._trained(network), batch, self.causal)
 
     def _residuals(
-        self, problem: Problem, network: nn.Module, batch: Points, causal: float | None = None
+        self, problem: Problem, network: Any, batch: Points, causal: float | None = None
     ) -> dict[str, Tensor]:
-        assert isinstance(network, PdeNetwork)
         evaluated = [(group, network.partials(group.located)) for group in batch.groups]
         everywhere = torch.cat([p[""] for _, p in evaluated]) if problem.needs_everywhere else None
         found: dict[str, Tensor] = {}
@@ -154,7 +169,7 @@ class PdeTask:
         times. constant_nrmse: of the best constant fields, to be read beside nrmse. residual_rms_*: of every
         equation, loss: of all terms with their weights, on fresh points. collapsed: the network is one constant.
         """
-        assert isinstance(network, PdeNetwork)
+        assert isinstance(network, PdeNetwork | Windows)
         found: dict[str, Any] = {}
         if self.reference is not None:
             found |= errors(network, self.reference, coarse=split != "test")

@@ -118,6 +118,11 @@ class AtomsConfig(Section):
     loss: AtomsLoss = AtomsLoss()
     training: Training
 
+    @property
+    def rounds(self) -> int:
+        """How often the stages of training are gone through."""
+        return 1
+
 
 class ProblemConfig(Section):
     name: str = Field("advection", description="a problem's name, or the path of a problem.py")
@@ -181,6 +186,11 @@ class PdeConfig(Section):
     loss: PdeLoss = PdeLoss()
     training: Training
     steps_per_epoch: int = Field(100, ge=1)
+
+    @property
+    def rounds(self) -> int:
+        """How often the stages of training are gone through: once in every window of time."""
+        return self.points.time_windows
 
 
 Config = Annotated[AtomsConfig | PdeConfig, Field(discriminator="kind")]

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 import dcnn._version
 from dcnn import checkpoint
 from dcnn.losses import Term, Weighting, term_values
-from dcnn.train.config import AtomsConfig, PdeConfig, Training
+from dcnn.train.config import AtomsConfig, PdeConfig, Stage, Training
 from dcnn.train.console import Console
 from dcnn.train.optim import MovingAverage, make_optimizer
 from dcnn.train.run import Result, Run, finite_or_none
-from dcnn.train.schedule import learning_rate, stage_at
+from dcnn.train.schedule import learning_rate, repeated, stage_at
 
 
 class Task(Protocol):
@@ -40,6 +40,9 @@ class Task(Protocol):
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
         """Errors on "validation" or "test", the unit in each name."""
+
+    def begin(self, number: int) -> None:
+        """A round of all stages begins; there is more than one only where a PDE is solved in windows of time."""
 
     def cast(self, dtype: torch.dtype) -> None:
         """Trains in this precision from now on."""
@@ -93,6 +96,7 @@ def train(
     selected weights are tested. A loss that is not finite ends the run with status "diverged".
     """
     settings, network = config.training, task.network
+    stages = repeated(settings.stages, config.rounds)
     progress, log = Progress(), run.logger()
     average = MovingAverage(network, settings.ema) if settings.ema else None
     module = fabric.setup_module(Residuals(task), move_to_device=True)
@@ -100,8 +104,7 @@ def train(
     if resume and run.last.exists():
         state = checkpoint.load(run.last)
         progress = Progress(**state["progress"])
-        task.cast(getattr(torch, settings.stages[progress.stage].dtype))
-        optimizer = _start_stage(fabric, task, settings, progress.stage)
+        optimizer = _start_stage(fabric, task, stages[progress.stage], progress.stage // len(settings.stages))
         _restore(state, task, optimizer, average)
         run.forget_after(progress.epoch)
         log.info("resumed after epoch %d", progress.epoch)
@@ -109,12 +112,11 @@ def train(
     console.start(run.folder, settings)
 
     while progress.status == "running":
-        index, _ = stage_at(settings.stages, progress.share(settings, task.steps_per_epoch))
-        stage = settings.stages[index]
+        index, _ = stage_at(stages, progress.share(settings, task.steps_per_epoch))
+        stage = stages[index]
         if index != progress.stage:  # 1.
             progress.stage = index
-            task.cast(getattr(torch, stage.dtype))
-            optimizer = _start_stage(fabric, task, settings, index)
+            optimizer = _start_stage(fabric, task, stage, index // len(settings.stages))
             log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
 
         network.train()
@@ -122,7 +124,7 @@ def train(
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         elapsed_before = progress.seconds
         for batch in task.batches(progress.epoch, fabric.global_rank, fabric.world_size):  # 2.
-            _, within = stage_at(settings.stages, progress.share(settings, task.steps_per_epoch))
+            _, within = stage_at(stages, progress.share(settings, task.steps_per_epoch))
             rate = stage.learning_rate if stage.optimizer == "lbfgs" else learning_rate(stage, within)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -135,7 +137,7 @@ def train(
             progress.seconds = _agreed(fabric, elapsed_before + time.perf_counter() - began)
             used = progress.share(settings, task.steps_per_epoch)
             console.step(used, progress.step)
-            if used >= 1 or stage_at(settings.stages, used)[0] != index:
+            if used >= 1 or stage_at(stages, used)[0] != index:
                 break
         progress.epoch += 1
 
@@ -159,8 +161,10 @@ def train(
     return _test(task, average, config, run, progress, console, fabric)  # 4.
 
 
-def _start_stage(fabric: Fabric, task: Task, settings: Training, index: int) -> Any:
-    stage = settings.stages[index]
+def _start_stage(fabric: Fabric, task: Task, stage: Stage, number: int) -> Any:
+    """Precision and optimiser of a stage in round `number`."""
+    task.begin(number)
+    task.cast(getattr(torch, stage.dtype))
     task.weighting.to(next(task.network.parameters()).device, getattr(torch, stage.dtype))
     parameters = [*task.network.parameters(), *task.weighting.parameters()]
     return fabric.setup_optimizers(make_optimizer(stage, [p for p in parameters if p.requires_grad]))

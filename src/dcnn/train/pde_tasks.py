@@ -16,6 +16,7 @@ from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
 from dcnn.pde.task import PdeTask
 from dcnn.pde.units import term_units
+from dcnn.pde.windows import Windows
 from dcnn.train.config import PdeConfig, PdeLoss, ProblemConfig
 
 KINDS = ("residual", "initial", "boundary", "data")
@@ -26,7 +27,8 @@ def build_pde(config: PdeConfig) -> PdeTask:
     truth = build_problem(config.problem)
     problem = truth.with_settings(**config.problem.regularise) if config.problem.regularise else truth
     settings = config.network.model_dump()
-    network = PdeNetwork(problem, **settings)
+    windows = config.points.time_windows
+    network = Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
     embedded = config.network.periodic_modes > 0
     conditions = problem.soft_conditions(embedded=embedded, hard=config.network.hard)
     terms = build_terms(problem, conditions, config.loss)

@@ -35,3 +35,12 @@ def stage_at(stages: Sequence[Stage], progress: float) -> tuple[int, float]:
             return index, min(1.0, (progress - begin) / stage.share)
         begin += stage.share
     raise AssertionError("unreachable: the last stage takes the rest")
+
+
+def repeated(stages: Sequence[Stage], rounds: int) -> list[Stage]:
+    """The stages gone through `rounds` times within the same budget.
+
+    >>> [stage.share for stage in repeated([Stage(share=0.5), Stage(share=0.5)], 2)]
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    return [stage.model_copy(update={"share": stage.share / rounds}) for _ in range(rounds) for stage in stages]
