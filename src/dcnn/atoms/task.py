@@ -55,6 +55,9 @@ class AtomsTask:
         self.energy_unit_eV = energy_unit_eV
         self.cast(torch.float32)
 
+    def begin(self, number: int) -> None:
+        """Nothing changes from round to round."""
+
     def cast(self, dtype: torch.dtype) -> None:
         self.network.to(dtype)
         cutoff: float = self.network.cutoff  # type: ignore[assignment]
