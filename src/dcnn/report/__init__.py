@@ -1,1 +1,7 @@
+"""One self-contained HTML page from any run folders: tables, curves, predictions, audit."""
 
+from dcnn.report.chart import Chart, Figure
+from dcnn.report.curves import series_figure
+from dcnn.report.page import write_page, write_run_page
+
+__all__ = ["Chart", "Figure", "series_figure", "write_page", "write_run_page"]

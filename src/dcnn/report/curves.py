@@ -1,0 +1,205 @@
+"""Charts of whole runs: learning curves, errors at a glance, and figures of one error against one setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dcnn.report.chart import BOTTOM, COLOURS, Chart, Figure
+from dcnn.report.entries import Entry, Group
+from dcnn.report.numbers import METRICS
+from dcnn.report.summary import Row
+
+MOST_POINTS = 120  # of one curve
+_NAMES = {metric.name: metric.label for metric in METRICS} | {
+    "loss": "loss on fresh points",
+    "residual_rms": "RMS residual on fresh points",
+}
+Series = Mapping[str, Sequence[tuple[float, float, float | None]]]
+
+
+def term_curves(entry: Entry) -> list[Figure]:
+    """The training terms of one run over its steps: raw values, and the weighted ones where they differ."""
+    rows = entry.metrics
+    columns = list(rows[0]) if rows else []
+    figures = []
+    for kind, title in (("raw", "Loss terms"), ("weighted", "Loss terms, weighted")):
+        names = [c for c in columns if c.startswith("train_") and c.endswith(f"_{kind}")]
+        chart = Chart("training step", "mean over an epoch", log_y=True)
+        for n, name in enumerate(names):
+            label = name.removeprefix("train_").removesuffix(f"_{kind}").replace("_", " ")
+            _curve(chart, entry, name, n, label, "line" if n < 8 else "dashed")
+        if kind == "weighted":
+            if all(_column(rows, n) == _column(rows, n.replace("_weighted", "_raw")) for n in names):
+                continue
+            _curve(chart, entry, "train_loss", 6, "total", "dashed")
+        if not chart.empty:
+            figures.append(chart.figure(title, "In the unit that the run trains in."))
+    return figures
+
+
+def validation_curves(groups: Sequence[Group]) -> list[Figure]:
+    """Validation errors over the steps, data by data; one colour a group, one line a seed."""
+    figures: list[Figure] = []
+    for data, members in _by_data(groups):
+        looks = colouring(members)
+        for name in _validated(members):
+            if name in ("mse", "nrmse_domain") or name.startswith("nrmse_"):
+                continue  # in each run's own charts
+            chart = Chart("training step", _NAMES.get(name, name.replace("_", " ")), log_y=True)
+            for group, (colour, label) in zip(members, looks, strict=True):
+                for entry in group.entries:
+                    _curve(chart, entry, f"validation_{name}", colour, label, "line")
+            _finish(figures, chart, _validation_title(name) + data, members if name == "nrmse" else [])
+    return figures
+
+
+def own_validation_curves(entry: Entry) -> list[Figure]:
+    """Validation errors of one run: errors of one family (nRMSE of every field, residuals) share a chart."""
+    group = Group(entry.data, entry.model, entry.recipe, "", (entry,))
+    families: dict[str, list[str]] = {}
+    for name in _validated([group]):
+        families.setdefault(next((f for f in ("nrmse", "residual_rms") if name.startswith(f)), name), []).append(name)
+    figures: list[Figure] = []
+    for family, names in families.items():
+        chart = Chart("training step", _NAMES.get(family, family.replace("_", " ")), log_y=True)
+        for n, name in enumerate(names):
+            own = name.removeprefix(family).strip("_").replace("_", " ")
+            label = {"": "last 20 times", "domain": "all times"}.get(own, own) if family == "nrmse" else own
+            _curve(chart, entry, f"validation_{name}", n, label, "line")
+        _finish(figures, chart, _validation_title(family), [group] if family == "nrmse" else [])
+    return figures
+
+
+def _validated(groups: Sequence[Group]) -> list[str]:
+    """Names of the validation errors; not those in other units, nor what does not change."""
+    columns = dict.fromkeys(c for g in groups for entry in g.entries for row in entry.metrics[:1] for c in row)
+    names = [c.removeprefix("validation_") for c in columns if c.startswith("validation_")]
+    return [n for n in names if n not in ("efwt", "constant_nrmse") and not n.endswith(("_eV", "_eV_A"))]
+
+
+def _finish(figures: list[Figure], chart: Chart, title: str, with_constant: Sequence[Group]) -> None:
+    constant = _constant(with_constant)
+    if constant is not None:
+        chart.level(constant, 7, "best constant fields")
+    if not chart.empty:
+        figures.append(chart.figure(title))
+
+
+def _by_data(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
+    """(", name" if there are several, groups) of every data set."""
+    names = list(dict.fromkeys(group.data for group in groups))
+    return [(f", {name}" if len(names) > 1 else "", [g for g in groups if g.data == name]) for name in names]
+
+
+def colouring(groups: Sequence[Group]) -> list[tuple[int, str]]:
+    """(colour, legend) of every group: each its own while colours last, one a recipe beyond that."""
+    if len(groups) <= COLOURS:
+        return [(n, group.label(groups)) for n, group in enumerate(groups)]
+    recipes = list(dict.fromkeys(group.recipe for group in groups))
+    return [(recipes.index(group.recipe), group.recipe) for group in groups]
+
+
+def _validation_title(name: str) -> str:
+    title = _NAMES.get(name, name.replace("_", " ")).split(" (")[0]
+    return title[0].upper() + title[1:] if name in ("loss", "residual_rms") else f"Validation {title}"
+
+
+def _constant(groups: Sequence[Group]) -> float | None:
+    found = [e.test["constant_nrmse"] for g in groups for e in g.entries if e.test.get("constant_nrmse") is not None]
+    return found[0] if found else None
+
+
+def _curve(chart: Chart, entry: Entry, column: str, colour: int, label: str, style: str) -> None:
+    steps, values = _column(entry.metrics, "step"), _column(entry.metrics, column)
+    kept = [(s, v) for s, v in zip(steps, values, strict=True) if math.isfinite(v)]
+    if not kept:
+        return
+    chosen = np.unique(np.linspace(0, len(kept) - 1, min(MOST_POINTS, len(kept))).round().astype(int))
+    x, y = np.array(kept)[chosen].T
+    if len(x) == 1:
+        chart.points(x, y, colour, label)
+    else:
+        chart.line(x, y, colour, label, style)
+
+
+def _column(rows: Sequence[Mapping[str, float]], name: str) -> list[float]:
+    return [row.get(name, math.nan) for row in rows]
+
+
+def at_a_glance(rows: Sequence[Row]) -> list[Figure]:
+    """Data by data, one chart an error: a row for each group, a dot for each seed, a stroke at the mean.
+
+    A ring stands where the published number is.
+    """
+    figures = []
+    for data, groups in _by_data([row.group for row in rows]):
+        looks = colouring(groups)
+        names = [_shortened(group.label(groups)) for group in groups]
+        members = [row for row in rows if row.group in groups]
+        for index, metric in enumerate(cell.metric for cell in rows[0].cells):
+            if metric.name in ("efwt", "constant_nrmse"):
+                continue
+            chart = _strips(metric.label, names)
+            for n, (row, (colour, _)) in enumerate(zip(members, looks, strict=True)):
+                cell = row.cells[index]
+                if cell.stat is not None:
+                    chart.points(cell.stat.values, [n] * len(cell.stat.values), colour)
+                    if len(cell.stat.values) > 1:
+                        chart.points([cell.stat.mean], [n], colour, style="tick")
+                if cell.published is not None:
+                    chart.points([cell.published], [n], 7, "published", "ring")
+            if not chart.empty:
+                figures.append(chart.figure(f"Test {metric.title}{data}"))
+    return figures
+
+
+def _strips(label: str, names: Sequence[str]) -> Chart:
+    top, left = 8, min(16 + 6 * max(len(name) for name in names), 160)
+    return Chart(label, "", log_x=True, rows=names, height=top + BOTTOM + 24 * len(names), left=left, top=top)
+
+
+def _shortened(name: str, most: int = 24) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def series_figure(
+    title: str,
+    series: Series,
+    x: str,
+    y: str,
+    *,
+    published: Series | None = None,
+    log_x: bool = True,
+    log_y: bool = True,
+    note: str = "",
+) -> Figure:
+    """Errors against one setting (β, number of frames): name → (x, mean, spread or None) of every point.
+
+    x and y are the names of the axes with their units. `published` series are dashed, with rings.
+
+    >>> figure = series_figure("Error against β", {"SchNet": [(0.1, 3.0, 0.2), (10, 1.0, None)]}, "β", "MAE (kcal/mol)")
+    >>> figure.keys[0].text
+    'SchNet'
+    """
+    chart = Chart(x, y, log_x=log_x, log_y=log_y)
+    for n, (name, points) in enumerate(series.items()):
+        at, mean, spread = _sorted(points)
+        chart.line(at, mean, n, name)
+        chart.points(at, mean, n)
+        known = np.isfinite(spread)
+        low = np.maximum(mean - spread, mean * 0.05) if log_y else mean - spread
+        chart.spread(at[known], low[known], (mean + spread)[known], n)
+    for name, points in (published or {}).items():
+        at, mean, _ = _sorted(points)
+        colour = list(series).index(name) if name in series else 7
+        chart.line(at, mean, colour, f"{name}, published", "dashed")
+        chart.points(at, mean, colour, style="ring")
+    return chart.figure(title, note)
+
+
+def _sorted(points: Sequence[tuple[float, float, float | None]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = np.array([[a, b, math.nan if c is None else c] for a, b, c in sorted(points, key=lambda p: p[0])], float)
+    return table[:, 0], table[:, 1], table[:, 2]

@@ -1,0 +1,110 @@
+"""A close look at one run: curves, predictions against labels or reference, audit, configuration."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from dcnn.audit import Audit
+from dcnn.errors import InputError
+from dcnn.report import field as pde
+from dcnn.report import potential
+from dcnn.report.chart import Figure
+from dcnn.report.curves import own_validation_curves, term_curves
+from dcnn.report.entries import Entry
+from dcnn.report.molecule import molecule
+from dcnn.report.numbers import duration, short
+from dcnn.train.config import AtomsConfig, to_yaml
+
+
+@dataclass
+class Section:
+    """What the template shows of one run."""
+
+    title: str
+    entry: Entry
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    curves: list[Figure] = field(default_factory=list)
+    figures: list[list[Figure]] = field(default_factory=list)  # rows
+    elements: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[tuple[str, float]] = field(default_factory=list)
+    molecule: dict[str, Any] | None = None
+    audit: Audit | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def config(self) -> str:
+        return to_yaml(self.entry.config)
+
+    @property
+    def command(self) -> str:
+        folder = self.entry.run.folder
+        if self.entry.status == "unfinished":
+            return f"dcnn train --resume {shlex.quote(str(folder))}"
+        return f"dcnn train {shlex.quote(str(folder / 'config.yaml'))} -o {shlex.quote(f'{folder}-again')}"
+
+
+def examine(entry: Entry, title: str = "", alone: bool = False) -> Section:
+    """Everything about one run; what cannot be had (its data file is gone, say) is noted and left out.
+
+    alone: validation curves are shown here, because there is no comparison that shows them.
+    """
+    section = Section(title or entry.name, entry, _facts(entry), term_curves(entry))
+    if alone:
+        section.curves += own_validation_curves(entry)
+    if entry.diverged:
+        step = entry.values.get("steps", "?")
+        section.notes.append(f"Diverged: the loss was no number any more at step {step}. There is nothing to compare.")
+        return section
+    if not entry.run.best.exists():
+        section.notes.append("No checkpoint yet: predictions are shown once the first epoch is through.")
+        return section
+    try:
+        if isinstance(entry.config, AtomsConfig):
+            _potential(section)
+        else:
+            _field(section)
+    except InputError as error:
+        section.notes.append(f"Predictions and audit are left out: {error}")
+    return section
+
+
+def _facts(entry: Entry) -> list[tuple[str, str]]:
+    values = entry.values
+    found = [("status", entry.status), ("data", entry.data), ("model", entry.model), ("recipe", entry.recipe)]
+    found.append(("seed", str(entry.seed)))
+    if values:
+        found += [
+            ("parameters", f"{values['parameters']:,}".replace(",", "\u202f")),
+            ("steps", f"{values['steps']:,}".replace(",", "\u202f")),
+            ("training time", duration(values["seconds"])),
+            ("dcnn, torch", f"{values['dcnn_version']}, {values['torch_version']}"),
+        ]
+    return found
+
+
+def _potential(section: Section) -> None:
+    task, of = potential.open_potential(section.entry)
+    found = potential.predict(task, of)
+    section.figures = [potential.figures(found)]
+    section.elements = potential.element_table(found)
+    section.molecule = molecule(found)
+    section.audit = potential.look_closely(task)
+
+
+def _field(section: Section) -> None:
+    task = pde.open_problem(section.entry)
+    section.errors = pde.honesty(section.entry)
+    test = section.entry.test
+    if test.get("collapsed"):
+        section.notes.append(
+            "Collapsed: the network is one constant everywhere (DC901). It has not learnt the equation."
+        )
+    elif (test.get("nrmse") or 0) >= (test.get("constant_nrmse") or float("inf")):
+        ours, constant = short(test["nrmse"]), short(test["constant_nrmse"])
+        section.notes.append(f"No better than a constant: nRMSE {ours} against {constant} for the mean of each field.")
+    if task.reference is None:
+        section.notes.append("This problem has no reference solution: fields and residuals are shown without errors.")
+    section.figures = pde.figures(pde.evaluate(task))
+    section.audit = pde.look_closely(task)
