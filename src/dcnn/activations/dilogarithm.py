@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from dcnn.activations.series import horner, terms_for
+from dcnn.activations.series import taylor
 
 
-@cache
-def bernoulli(n: int) -> Fraction:
-    """The Bernoulli number Bₙ (B₁ = −1/2).
+def bernoulli(count: int) -> list[Fraction]:
+    """The Bernoulli numbers B₀ … (B₁ = −1/2).
 
-    >>> [str(bernoulli(n)) for n in range(5)]
+    >>> [str(b) for b in bernoulli(5)]
     ['1', '-1/2', '1/6', '0', '-1/30']
     """
-    if n == 0:
-        return Fraction(1)
-    return -sum((math.comb(n + 1, k) * bernoulli(k) for k in range(n)), Fraction(0)) / (n + 1)
+    numbers = [Fraction(1)]
+    for n in range(1, count):
+        numbers.append(-sum(math.comb(n + 1, k) * b for k, b in enumerate(numbers)) / Fraction(n + 1))
+    return numbers
 
 
-@cache
-def _dilogarithm_coefficients(terms: int) -> tuple[float, ...]:
-    return tuple(float(bernoulli(2 * k) / math.factorial(2 * k + 1)) for k in range(terms))
+# computed once on import, so that torch.compile finds numbers and not the way to them
+_EVEN = tuple(float(b / math.factorial(2 * k + 1)) for k, b in enumerate(bernoulli(17)[::2]))
 
 
 def dilogarithm(z: Tensor) -> Tensor:
@@ -39,5 +37,4 @@ def dilogarithm(z: Tensor) -> Tensor:
     0.0
     """
     w = torch.log1p(-z).neg_()
-    even = horner(w * w, _dilogarithm_coefficients(terms_for(z.dtype, 9, 5)))
-    return even.sub_(w / 4).mul_(w)
+    return taylor(w * w, _EVEN).sub_(w / 4).mul_(w)

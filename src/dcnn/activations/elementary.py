@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dcnn.activations.base import Activation
-from dcnn.activations.series import horner, join, ones, step, terms_for
+from dcnn.activations.series import join, ones, step, taylor
 
 
 class Identity(Activation):
@@ -88,6 +88,9 @@ class LeakyReLU(Activation):
         return F.leaky_relu(x, self.negative_slope).mul_(x).mul_(0.5)
 
 
+_EXPONENTIAL = tuple(1 / math.factorial(k + 2) for k in range(20))  # (eˣ − 1 − x)/x²
+
+
 class ELU(Activation):
     """σ(x) = ``scale`` · x for x > 0, ``scale`` · ``alpha`` · (eˣ − 1) otherwise."""
 
@@ -117,8 +120,7 @@ class ELU(Activation):
     def _integral(self, x: Tensor) -> Tensor:
         left = x.clamp(max=0.0)
         close = left.clamp(min=-1.0)
-        series = [1 / math.factorial(k + 2) for k in range(terms_for(x.dtype, 18, 10))]
-        near = horner(close, series).mul_(close).mul_(close)
+        near = taylor(close, _EXPONENTIAL).mul_(close).mul_(close)
         left = join(-left, near, torch.expm1(left).sub_(left))  # eˣ − 1 − x
         return torch.relu(x).square_().mul_(0.5).add_(left, alpha=self.alpha).mul_(self.scale)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dcnn.activations.base import Activation
 from dcnn.activations.logistic import Logistic
-from dcnn.activations.series import horner, join, ones, terms_for
+from dcnn.activations.series import horner, join, ones, taylor
 
 _DENSITY0 = 1 / math.sqrt(2 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
@@ -30,10 +30,8 @@ def _hermite_difference(n: int) -> tuple[float, ...]:
     return tuple((-1.0) ** (n - 1) * herme2poly(series))
 
 
-@cache
-def _second_moment_coefficients(terms: int) -> tuple[float, ...]:
-    """Taylor coefficients of x⁻³·∫₀ˣ t²φ dt in x²."""
-    return tuple(_DENSITY0 * (-0.5) ** k / (math.factorial(k) * (2 * k + 3)) for k in range(terms))
+# Taylor coefficients of x⁻³·∫₀ˣ t²φ dt in x²
+_SECOND_MOMENT = tuple(_DENSITY0 * (-0.5) ** k / (math.factorial(k) * (2 * k + 3)) for k in range(20))
 
 
 def _density(x: Tensor) -> Tensor:
@@ -68,7 +66,7 @@ class GELU(Activation):
     def _integral(self, x: Tensor) -> Tensor:
         """½(x²Φ − ∫₀ˣ t²φ dt)."""
         a, close = x.abs(), x.clamp(-1.0, 1.0)
-        near = horner(close * close, _second_moment_coefficients(terms_for(x.dtype, 18, 10)))
+        near = taylor(close * close, _SECOND_MOMENT)
         near.mul_(close).mul_(close).mul_(close)
         # ½·erf(x/√2) − x·φ; erfc, because torch's float32 erf is right to 1e-7 only
         far = torch.erfc(a * _SQRT_HALF).neg_().add_(1.0).mul_(0.5).copysign_(x).addcmul_(x, _density(x), value=-1)
@@ -104,13 +102,15 @@ def _chain_polynomials(n: int) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple((x * b + n * c).coef.tolist()) for b, c in zip(_bell(n), lower, strict=True))
 
 
-@cache
 def _tail_table() -> tuple[float, ...]:
     """∫₀ᵃ t·s(−v(t)) dt at a = 0, 1/8, …, 8."""
     left = np.arange(0.0, _LAST, _STEP)[:, None]
     t = left + _STEP * np.array(_NODES)
     pieces = (t / (1 + np.exp(_SCALE * (t + _KAPPA * t**3)))) @ np.array(_WEIGHTS) * _STEP
     return (0.0, *np.cumsum(pieces).tolist())
+
+
+_TAIL = _tail_table()
 
 
 class GELUTanh(Activation):
@@ -153,6 +153,6 @@ class GELUTanh(Activation):
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             t = start + width * node
             tail.add_(torch.sigmoid(_inner(t).neg_()).mul_(t), alpha=weight)
-        table = torch.tensor(_tail_table(), dtype=x.dtype, device=x.device)
+        table = torch.tensor(_TAIL, dtype=x.dtype, device=x.device)
         tail.mul_(width).add_(table[index.long().clamp_(0, len(table) - 1)])  # NaN has no index
         return torch.relu(x).square_().mul_(0.5).sub_(tail.mul_(torch.sign(x)))

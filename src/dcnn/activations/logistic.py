@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dcnn.activations.base import Activation
 from dcnn.activations.dilogarithm import bernoulli, dilogarithm
-from dcnn.activations.series import horner, join, ones, terms_for
+from dcnn.activations.series import horner, join, ones, taylor
 
 LOG2 = math.log(2.0)
 _ETA2 = math.pi**2 / 12  # −Li₂(−1)
@@ -63,21 +63,16 @@ def shifted_softplus(x: Tensor) -> Tensor:
     return torch.expm1(-x.abs()).mul_(0.5).log1p_().add_(torch.relu(x))
 
 
-@cache
-def _log_cosh_coefficients(terms: int, silu: bool) -> tuple[float, ...]:
-    """Taylor coefficients of x⁻³·∫₀ˣ log cosh(t/2) dt in x², or of x⁻³·∫₀ˣ (t/2)·tanh(t/2) dt."""
-    out = []
-    for k in range(terms):
-        n = 2 * k + 2
-        c = (2**n - 1) * bernoulli(n) / math.factorial(n)  # tanh(t/2)/2 = Σ c t²ᵏ⁺¹
-        out.append(float(c / (n + 1) if silu else c / (n * (n + 1))))
-    return tuple(out)
+# c in tanh(t/2)/2 = Σ c t²ᵏ⁺¹, and from it the Taylor coefficients in x² of x⁻³·∫₀ˣ f dt
+_TANH = [(n, (2**n - 1) * b / math.factorial(n)) for n, b in enumerate(bernoulli(34)) if n > 1 and n % 2 == 0]
+_LOG_COSH = tuple(float(c / (n * (n + 1))) for n, c in _TANH)  # f = log cosh(t/2)
+_T_TANH = tuple(float(c / (n + 1)) for n, c in _TANH)  # f = (t/2)·tanh(t/2)
 
 
-def _odd_part(x: Tensor, silu: bool) -> Tensor:
-    """∫₀ˣ of log cosh(t/2), or of (t/2)·tanh(t/2), by its Taylor series: for |x| ≤ 1."""
+def _odd_part(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """∫₀ˣ f dt for |x| ≤ 1."""
     square = x * x
-    return horner(square, _log_cosh_coefficients(terms_for(x.dtype, 16, 8), silu)).mul_(square).mul_(x)
+    return taylor(square, coefficients).mul_(square).mul_(x)
 
 
 class Sigmoid(Activation):
@@ -169,7 +164,7 @@ class Softplus(Activation):
 
 def _softplus_integral_near(x: Tensor) -> Tensor:
     """∫₀ˣ log((1 + eᵗ)/2) dt for |x| ≤ 1."""
-    return torch.addcmul(_odd_part(x, silu=False), x, x, value=0.25)
+    return torch.addcmul(_odd_part(x, _LOG_COSH), x, x, value=0.25)
 
 
 def _softplus_integral_far(x: Tensor) -> Tensor:
@@ -225,7 +220,7 @@ class SiLU(Activation):
     def _integral(self, x: Tensor) -> Tensor:
         """½max(0, x)² ∓ ∫₀^|x| t/(1 + eᵗ) dt."""
         a, close = x.abs(), x.clamp(-1.0, 1.0)
-        near = torch.addcmul(_odd_part(close, silu=True), close, close, value=0.25)
+        near = torch.addcmul(_odd_part(close, _T_TANH), close, close, value=0.25)
         small = torch.exp(-a)
         tail = dilogarithm(small.neg()).add_(_ETA2).sub_(torch.log1p(small).mul_(a))
         far = torch.relu(x).square_().mul_(0.5).sub_(torch.sign(x).mul_(tail))

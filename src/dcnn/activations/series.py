@@ -20,9 +20,10 @@ def horner(t: Tensor, coefficients: Sequence[float]) -> Tensor:
     return total
 
 
-def terms_for(dtype: torch.dtype, double: int, single: int) -> int:
-    """How many terms a series needs to reach the precision of ``dtype``."""
-    return double if dtype == torch.float64 else single
+def taylor(t: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """:func:`horner` with all coefficients in float64 and the first half of them, which is enough, otherwise."""
+    half = (len(coefficients) + 1) // 2
+    return horner(t, coefficients if t.dtype == torch.float64 else coefficients[:half])
 
 
 def ones(x: Tensor) -> Tensor:
