@@ -70,7 +70,7 @@ def _(sample: Sequence[Any], wrt: str | None = None, output: Callable[[Any], Any
 
 
 @subject.register
-def _(sample: Mapping, wrt: str | None = None, output: Callable[[Any], Any] | None = None) -> Subject:  # type: ignore[type-arg]
+def _(sample: Mapping, wrt: str | None = None, output: Callable[[Any], Any] | None = None) -> Subject:
     return _of_arguments(dict(sample), wrt, output, lambda model, values: model(**values))
 
 

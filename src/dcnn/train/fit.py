@@ -12,7 +12,7 @@ from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElastic
 from lightning.fabric.strategies import DDPStrategy
 
 from dcnn.errors import InputError
-from dcnn.train.config import AtomsConfig, PdeConfig, Training, merge, parse_overrides, read_yaml, validate
+from dcnn.train.config import AtomsConfig, ModelConfig, PdeConfig, Training, merge, parse_overrides, read_yaml, validate
 from dcnn.train.console import Console
 from dcnn.train.cpu import prepare_cpu
 from dcnn.train.loggers import make_loggers
@@ -72,8 +72,12 @@ def as_config(config: AnyConfig | dict[str, Any] | str | Path) -> AnyConfig:
     source = str(config) if isinstance(config, (str, Path)) else "configuration"
     values = read_yaml(Path(config)) if isinstance(config, (str, Path)) else config
     kind = values.get("kind", "pde" if "problem" in values else "atoms")
-    name = values.get("problem", {}).get("name", "") if kind == "pde" else ""
-    return validate(merge(recipe(kind, values.get("recipe", "best"), name), values), source)
+    subject = (values.get("problem") or {}).get("name", "") if kind == "pde" else _model_name(values)
+    return validate(merge(recipe(kind, values.get("recipe", "best"), subject), values), source)
+
+
+def _model_name(values: dict[str, Any]) -> str:
+    return (values.get("model") or {}).get("name", ModelConfig().name)
 
 
 def resolve(

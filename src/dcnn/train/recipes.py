@@ -42,6 +42,9 @@ ATOMS: dict[str, dict[str, Any]] = {
     },
 }
 
+#: What `best` changes in one network: its activation where another one wins (results/atoms.md).
+ATOMS_BEST: dict[str, dict[str, Any]] = {"schnet": {"activation": "silu"}}
+
 _SCRIPT_POINTS = {"interior": 1000, "boundary": 1000, "initial": 1024, "sampler": "uniform"}
 _SCRIPT_TRAINING = {
     "minutes": 1.75,
@@ -76,9 +79,12 @@ PDE: dict[str, dict[str, Any]] = {
 }
 
 
-def recipe(kind: str, name: str, problem: str = "") -> dict[str, Any]:
-    """The partial configuration of a recipe for `kind` "atoms" or "pde" (where it may depend on the `problem`)."""
+def recipe(kind: str, name: str, subject: str = "") -> dict[str, Any]:
+    """The partial configuration of a recipe for `kind` "atoms" or "pde"; it may depend on the network or problem."""
     table = ATOMS if kind == "atoms" else PDE
     if name not in table:
         raise unknown("recipe", name, table)
-    return {"kind": kind, "recipe": name, **table[name]}
+    values = {"kind": kind, "recipe": name, **table[name]}
+    if kind == "atoms" and name == "best" and subject in ATOMS_BEST:
+        values["model"] = {**values["model"], **ATOMS_BEST[subject]}
+    return values

@@ -33,7 +33,7 @@ class SOAP(torch.optim.Optimizer):
         super().__init__(parameters, defaults | {"frequency": frequency, "largest": largest})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
