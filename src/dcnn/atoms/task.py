@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from ase import units
 from torch import Tensor, nn
 
 from dcnn.atoms.batching import Batcher
 from dcnn.atoms.forces import energy_and_forces
+from dcnn.atoms.metrics import KCAL_MOL_EV as KCAL_MOL_EV
+from dcnn.atoms.metrics import errors
 from dcnn.atoms.structures import AtomsBatch, Structure
 from dcnn.errors import InputError
 from dcnn.losses import Term, Weighting
 from dcnn.scaling import LabelScale
-
-KCAL_MOL_EV = units.kcal / units.mol  # eV in one kcal/mol
-EFWT_ENERGY_EV, EFWT_FORCE_EV_A = 0.02, 0.03  # the Open Catalyst thresholds
 
 
 class AtomsTask:
@@ -53,6 +51,7 @@ class AtomsTask:
         self.steps_per_epoch = len(frames["train"]) // self.batch_size
         self.energy_per_atom = energy_per_atom
         self.energy_unit_eV = energy_unit_eV
+        self.elements = sorted({z for frame in frames["train"] for z in np.unique(frame.z).tolist()})
         self.cast(torch.float32)
 
     def begin(self, number: int) -> None:
@@ -90,32 +89,21 @@ class AtomsTask:
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
         """MAE of total energies and of force components, and EFwT: the share of frames within both thresholds."""
-        energy_errors, force_errors, within = [], [], []
+        energy_errors, force_errors, systems = [], [], []
         for batch in self._batches_of(split):
             with torch.no_grad():  # nothing is differentiated beyond the forces
                 energy, forces = energy_and_forces(network, batch)
             assert batch.energy is not None
             assert batch.forces is not None
             # A constant and references drop out of a difference: it is taken in scaled units, in float64.
-            delta_e = (energy.double() - batch.energy) * self.scale.constant * self.energy_unit_eV
-            delta_f = forces.double() - batch.forces.double()
-            delta_f = delta_f * self.scale.constant * self.energy_unit_eV
-            worst = torch.zeros_like(delta_e).scatter_reduce(0, batch.system, delta_f.abs().amax(1), "amax")
-            energy_errors.append(delta_e.abs())
-            force_errors.append(delta_f.abs().flatten())
-            within.append((delta_e.abs() < EFWT_ENERGY_EV) & (worst < EFWT_FORCE_EV_A))
-        energy_mae_eV = float(torch.cat(energy_errors).mean())
-        force_mae_eV_A = float(torch.cat(force_errors).mean())
-        return {
-            "energy_mae_kcal_mol": energy_mae_eV / KCAL_MOL_EV,
-            "force_mae_kcal_mol_A": force_mae_eV_A / KCAL_MOL_EV,
-            "efwt": float(torch.cat(within).double().mean()),
-            "energy_mae_eV": energy_mae_eV,
-            "force_mae_eV_A": force_mae_eV_A,
-        }
+            unit_eV = self.scale.constant * self.energy_unit_eV
+            energy_errors.append((energy.double() - batch.energy) * unit_eV)
+            force_errors.append((forces.double() - batch.forces.double()) * unit_eV)
+            systems.append(batch.system)
+        return dict(errors(energy_errors, force_errors, systems))
 
     def state(self) -> dict[str, Any]:
-        return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV}
+        return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV, "elements": self.elements}
 
     def _batches_of(self, split: str, size: int = 50) -> list[AtomsBatch]:
         if split not in self._evaluation:

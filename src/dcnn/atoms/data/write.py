@@ -31,14 +31,20 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_output(path: str | Path) -> Path:
+    """The path, if its ending names a format that can be written."""
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path}: cannot write {path.suffix or 'a file without an ending'}; use {', '.join(SUFFIXES)}")
+    return path
+
+
 def write(dataset: Dataset, path: str | Path) -> None:
     """Writes frames by the name of the file: .npz, .lmdb, .xyz, .extxyz, .traj or .db.
 
     npz keeps the dataset's units and says so in the file; the others are in eV and Å.
     """
-    path = Path(path)
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"{path}: cannot write {path.suffix or 'a file without an ending'}; use {', '.join(SUFFIXES)}")
+    path = check_output(path)
     if len(dataset) == 0:
         raise InputError(f"{path}: there are no frames to write")
     with replacing(path) as temporary:

@@ -1,0 +1,59 @@
+"""The ASE calculator of a trained potential: molecular dynamics, geometry optimisation, phonons and the rest of ASE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ase.calculators.calculator import Calculator as AseCalculator
+from ase.calculators.calculator import all_changes
+from ase.stress import full_3x3_to_voigt_6_stress
+
+from dcnn.atoms.potential import Potential
+from dcnn.atoms.skin import SkinList
+from dcnn.atoms.structures import Structure
+
+
+class Calculator(AseCalculator):
+    """``atoms.calc = Calculator("RUN")``: energy (eV), forces (eV/Å) and, for crystals, stress (eV/Å³).
+
+    potential: a run folder, a checkpoint or a :class:`Potential`. skin (Å): pairs are searched for with this margin,
+    and again only when an atom has moved by more than half of it. dtype: of the network, for a run or a checkpoint;
+    float64 makes optimisers converge and energies drift less, float32 is faster for large systems. Structures that
+    are periodic in all three directions have a stress. Elements that were not trained on are refused.
+    """
+
+    implemented_properties = ["energy", "free_energy", "forces", "stress"]  # noqa: RUF012 (ASE declares it so)
+
+    def __init__(
+        self,
+        potential: str | Path | Potential,
+        skin: float = 1.0,
+        dtype: torch.dtype | str = torch.float64,
+        device: torch.device | str = "cpu",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if not isinstance(potential, Potential):
+            potential = Potential.load(potential, device, dtype)
+        self.potential = potential
+        self.pairs = SkinList(potential.cutoff, skin, potential.device, potential.dtype)
+
+    def calculate(
+        self, atoms: Any = None, properties: Sequence[str] = ("energy",), system_changes: Sequence[str] = all_changes
+    ) -> None:
+        """Fills ``results`` for ``atoms``; ASE calls it when something has changed."""
+        super().calculate(atoms, properties, system_changes)
+        atoms = self.atoms
+        if "numbers" in system_changes:
+            self.potential.require_elements(atoms.numbers)
+        cell = atoms.cell.array.copy() if atoms.pbc.any() else None
+        structure = Structure(atoms.numbers, atoms.positions, cell, atoms.pbc)
+        prediction = self.potential(self.pairs(structure), stress=bool(np.all(atoms.pbc)))
+        energy = float(prediction.energy)
+        self.results = {"energy": energy, "free_energy": energy, "forces": prediction.forces.cpu().numpy()}
+        if prediction.stress is not None:
+            self.results["stress"] = full_3x3_to_voigt_6_stress(prediction.stress[0].cpu().numpy())

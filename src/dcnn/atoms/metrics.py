@@ -1,0 +1,38 @@
+"""How far predictions are from labels, with the unit in every name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dcnn.atoms.units import ENERGY
+
+KCAL_MOL_EV = ENERGY["kcal/mol"]
+EFWT_ENERGY_EV, EFWT_FORCE_EV_A = 0.02, 0.03  # the Open Catalyst thresholds
+
+
+def errors(energy: Sequence[Tensor], forces: Sequence[Tensor], system: Sequence[Tensor]) -> dict[str, float]:
+    """MAE of total energies and of force components, and EFwT: the share of frames within both thresholds.
+
+    For every batch: the error of its energies (B,) in eV and of its forces (N, 3) in eV/Å, and the system (N,) that
+    an atom belongs to.
+
+    >>> found = errors([torch.tensor([0.01])], [torch.tensor([[0.02, -0.04, 0.0]])], [torch.tensor([0])])
+    >>> print(f"{found['energy_mae_eV']:.3f} {found['force_mae_eV_A']:.3f} {found['efwt']}")
+    0.010 0.020 0.0
+    """
+    within = []
+    for delta_e, delta_f, index in zip(energy, forces, system, strict=True):
+        worst = torch.zeros_like(delta_e).scatter_reduce(0, index, delta_f.abs().amax(1), "amax")  # (B,)
+        within.append((delta_e.abs() < EFWT_ENERGY_EV) & (worst < EFWT_FORCE_EV_A))
+    energy_mae_eV = float(torch.cat(list(energy)).abs().mean())
+    force_mae_eV_A = float(torch.cat(list(forces)).abs().mean())
+    return {
+        "energy_mae_kcal_mol": energy_mae_eV / KCAL_MOL_EV,
+        "force_mae_kcal_mol_A": force_mae_eV_A / KCAL_MOL_EV,
+        "efwt": float(torch.cat(within).double().mean()),
+        "energy_mae_eV": energy_mae_eV,
+        "force_mae_eV_A": force_mae_eV_A,
+    }

@@ -1,0 +1,187 @@
+"""A trained network as a potential: structures in Å in, energies in eV, forces in eV/Å and stress in eV/Å³ out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from ase.data import chemical_symbols
+from torch import Tensor, nn
+
+from dcnn import checkpoint
+from dcnn.atoms.batching import Batcher
+from dcnn.atoms.dataset import Dataset
+from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
+from dcnn.atoms.metrics import errors
+from dcnn.atoms.models import build
+from dcnn.atoms.structures import AtomsBatch, Structure
+from dcnn.errors import InputError, unknown
+from dcnn.scaling import LabelScale
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+BATCH = 50  # frames evaluated at once
+
+
+class Prediction(NamedTuple):
+    """Of a batch of B systems with N atoms in all, in float64."""
+
+    energy: Tensor  # (B,) eV
+    forces: Tensor  # (N, 3) eV/Å
+    stress: Tensor | None  # (B, 3, 3) eV/Å³, positive under tension
+
+
+class Potential:
+    """E = unit · (C · network(batch) + Σ references), with forces −∂E/∂r and stress ∂E/∂ε / V of the same E.
+
+    ``network`` takes an :class:`AtomsBatch` and returns energies (B,) in the unit of ``scale``, whose labels are in
+    units of ``energy_unit_eV``. ``elements`` are those it was trained on (None: not known, everything is admitted).
+    The network is put into evaluation mode and its weights are frozen.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        scale: LabelScale | None = None,
+        energy_unit_eV: float = 1.0,
+        elements: Sequence[int] | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | str = torch.float64,
+    ) -> None:
+        self.device, self.dtype = torch.device(device), as_dtype(dtype)
+        self.network = network.to(self.device, self.dtype).eval().requires_grad_(False)
+        self.cutoff: float = float(network.cutoff)  # type: ignore[arg-type]
+        self.scale = scale or LabelScale(1.0)
+        self.energy_unit_eV = energy_unit_eV
+        if elements is None and isinstance(self.scale.references, dict):
+            elements = list(self.scale.references)
+        self.elements = None if elements is None else frozenset(elements)
+        self._references = self.reference_energies().to(self.device)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | str | None = None,
+    ) -> Potential:
+        """The best weights of a run folder, or those of a checkpoint file; ``dtype`` None keeps the trained one."""
+        path = Path(path)
+        if not path.exists():
+            raise InputError(f"{path}: no such run folder or checkpoint")
+        file = path / "checkpoints" / "best.ckpt" if path.is_dir() else path
+        state = checkpoint.load(file)
+        config = state.get("config", {})
+        if config.get("kind") != "atoms":
+            raise InputError(f"{path}: holds a network of kind {config.get('kind')!r}, not an interatomic potential")
+        model = dict(config["model"])
+        network = build(**model.pop("overrides"), **model)
+        trained = next(t.dtype for t in state["network"].values() if t.is_floating_point())
+        network.to(trained).load_state_dict(state["network"])
+        task = state["task"]
+        scale = LabelScale.from_dict(task["scale"])
+        return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype or trained)
+
+    def __call__(self, batch: AtomsBatch, stress: bool = False) -> Prediction:
+        """Energies, forces and, if asked for, stress of a batch in Å; unknown elements are not looked for here."""
+        batch = batch.to(self.device, self.dtype)
+        by_strain: Tensor | None = None
+        with torch.no_grad():  # beyond the forces nothing is differentiated
+            if stress:
+                energy, forces, by_strain = energy_forces_stress(self.network, batch)
+            else:
+                energy, forces = energy_and_forces(self.network, batch)
+        unit = self.scale.constant * self.energy_unit_eV
+        references = self._references.index_select(0, batch.z)  # (N,)
+        total = (energy.double() * unit).index_add(0, batch.system, references)
+        return Prediction(total, forces.double() * unit, None if by_strain is None else by_strain.double() * unit)
+
+    def reference_energies(self) -> Tensor:
+        """(119,) eV, the constant part of an atom's energy by Z; NaN for elements it was not trained on."""
+        table = torch.full((119,), torch.nan, dtype=torch.float64)
+        for z in range(1, 119) if self.elements is None else self.elements:
+            table[z] = self.scale.unscale_energy(0.0, [z]) * self.energy_unit_eV
+        return table
+
+    def require_elements(self, z: Any, where: str = "the structure") -> None:
+        """Raises if an atom is of an element that was not in the training frames."""
+        if self.elements is None:
+            return
+        strange = sorted(set(np.unique(z).tolist()) - self.elements)
+        if strange:
+            known = _symbols(sorted(self.elements))
+            raise InputError(
+                f"{where} holds {_symbols(strange)}, but the potential was trained on {known} only; "
+                "train it on frames that hold every element"
+            )
+
+    def predict(self, frames: Sequence[Structure], progress: Callable[[int, int], None] | None = None) -> Dataset:
+        """The frames with predicted labels in eV and Å; stress for those that are periodic in all directions.
+
+        ``frames`` that are no :class:`Dataset` are in Å. ``progress(done, total)`` is called after every batch.
+        """
+        found: list[Structure] = []
+        for structures, _, prediction in self._evaluated(frames):
+            energies, forces = prediction.energy.tolist(), prediction.forces.cpu().numpy()
+            first = 0
+            for number, structure in enumerate(structures):
+                labels: dict[str, Any] = {"energy": energies[number], "forces": forces[first : first + len(structure)]}
+                labels["stress"] = None if prediction.stress is None else prediction.stress[number].cpu().numpy()
+                found.append(replace(structure, **labels))
+                first += len(structure)
+            if progress is not None:
+                progress(len(found), len(frames))
+        return Dataset(found, "eV", getattr(frames, "source", ""), getattr(frames, "name", ""))
+
+    def evaluate(self, frames: Sequence[Structure]) -> dict[str, float]:
+        """Errors against the labels of the frames (:func:`dcnn.atoms.metrics.errors`); of stress, where they have it.
+
+        ``frames`` that are no :class:`Dataset` are in eV and Å.
+        """
+        energy, forces, stress, system = [], [], [], []
+        labelled = frames.to_units("eV", "Ang") if isinstance(frames, Dataset) else frames
+        for structures, batch, prediction in self._evaluated(labelled):
+            missing = [s for s in structures if s.energy is None or s.forces is None]
+            if missing:
+                raise InputError(f"{len(missing)} of {len(structures)} frames have no energy or no forces to compare")
+            energies = torch.tensor([s.energy for s in structures], dtype=torch.float64)
+            energy.append(prediction.energy.cpu() - energies)
+            forces.append(prediction.forces.cpu() - torch.from_numpy(np.concatenate([s.forces for s in structures])))
+            system.append(batch.system.cpu())
+            if prediction.stress is not None:
+                pairs = zip(prediction.stress.cpu(), structures, strict=True)
+                stress += [p - torch.from_numpy(s.stress) for p, s in pairs if s.stress is not None]
+        found = errors(energy, forces, system)
+        return found | {"stress_mae_eV_A3": float(torch.stack(stress).abs().mean())} if stress else found
+
+    def _evaluated(self, frames: Sequence[Structure]) -> Iterator[tuple[list[Structure], AtomsBatch, Prediction]]:
+        """Batch by batch, in order: structures, their batch and its prediction."""
+        if isinstance(frames, Dataset):
+            frames = frames.to_units(length="Ang")
+        where = getattr(frames, "where", "frame {}".format)
+        batcher = Batcher(frames, self.cutoff, self.dtype)
+        for periodic, group in groupby(range(len(frames)), lambda number: bool(np.all(frames[number].pbc))):
+            numbers = list(group)
+            for first in range(0, len(numbers), BATCH):
+                chosen = numbers[first : first + BATCH]
+                structures = [frames[number] for number in chosen]
+                for number, structure in zip(chosen, structures, strict=True):
+                    self.require_elements(structure.z, where(number))
+                batch = batcher(chosen)
+                yield structures, batch, self(batch, stress=periodic)
+
+
+def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """float32 or float64, given as itself or by name."""
+    found = DTYPES.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise unknown("dtype", dtype, DTYPES)
+    return found
+
+
+def _symbols(elements: Sequence[int]) -> str:
+    return ", ".join(chemical_symbols[z] for z in elements)
