@@ -19,7 +19,7 @@ export OMP_WAIT_POLICY := PASSIVE
 	@touch $@
 
 demo: .venv/core
-	$(BIN)/python examples/sobolev.py
+	$(BIN)/dcnn compare demo --model schnet --minutes 0.9 --seeds 2 -o runs/demo
 
 test: lint types imports unit
 

@@ -18,10 +18,20 @@ app = typer.Typer(
 
 
 def _assemble() -> None:
-    from dcnn.cli import data, solve, train
+    from dcnn.cli import audit, compare, data, evaluate, export, md, predict, report, solve, train
 
-    app.command()(train.train)
-    app.command()(solve.solve)
+    for command in (
+        train.train,
+        compare.compare,
+        evaluate.evaluate,
+        predict.predict,
+        md.md,
+        export.export,
+        audit.audit,
+        solve.solve,
+        report.report,
+    ):
+        app.command()(command)
     app.add_typer(data.app, name="data")
 
 

@@ -1,0 +1,79 @@
+"""`dcnn compare`: what a recipe is worth on your own data."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dcnn.experiments.compare import SHOWN, cells_of, table
+from dcnn.experiments.grid import run_grid, write_json
+from dcnn.report import write_page
+
+
+def compare(
+    target: Annotated[str, typer.Argument(help="data file, PDE name, problem.py, or demo")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value for every run")] = None,
+    recipes: Annotated[str, typer.Option(help="which recipes, separated by commas")] = "original,paper,best",
+    model: Annotated[list[str] | None, typer.Option(help="network; may be given several times")] = None,
+    epochs: Annotated[int | None, typer.Option(help="budget of every run in epochs")] = None,
+    minutes: Annotated[float | None, typer.Option(help="budget of every run in minutes")] = None,
+    seeds: Annotated[int, typer.Option(help="runs of every recipe")] = 3,
+    jobs: Annotated[int, typer.Option(help="runs at the same time, one thread each")] = 2,
+    output: Annotated[Path, typer.Option("--output", "-o", help="folder of the runs and the page")] = Path(
+        "runs/compare"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="print all runs as JSON")] = False,
+) -> None:
+    """Train the same network on the same data under several recipes and seeds, and show what each is worth.
+
+    Example: dcnn compare ethanol.npz --model schnet --minutes 5 --seeds 2 -o runs/ethanol
+
+    Finished runs in the output folder are kept: an interrupted comparison goes on where it stopped.
+    """
+    if epochs is not None and minutes is not None:
+        raise typer.BadParameter("give --epochs or --minutes, not both")
+    budget = f"training.epochs={epochs}" if epochs else f"training.minutes={minutes}" if minutes else None
+    cells = cells_of(target, recipes.split(","), model or [None], seeds, budget, overrides or [])
+    console = Console(stderr=as_json)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"0 of {len(cells)} runs")
+
+        def watch(running: list[str], done: int) -> None:
+            bar.update(task, description=f"{done} of {len(cells)} runs done; running: {', '.join(running)}")
+
+        runs = run_grid(cells, output, jobs, watch)
+    write_json(output / "compare.json", runs, target=target)
+    title, typed = f"{Path(target).stem}: {recipes.replace(',', ', ')}", shlex.join(["dcnn", *sys.argv[1:]])
+    page = write_page([run["folder"] for run in runs], output / "compare.html", title, command=typed)
+    if as_json:
+        typer.echo(json.dumps({"runs": runs}, indent=2))
+    else:
+        console.print(_shown(runs, target))
+        console.print(f"report: {page}")
+
+
+def _shown(runs: list[dict[str, object]], target: str) -> Table:
+    rows = table(runs)
+    names = [name for name in SHOWN if any(name in row["errors"] for row in rows)]
+    shown = Table("model", "recipe", *(SHOWN[name] for name in names), "runs", title=f"test errors on {target}")
+    for row in rows:
+        cells = [_number(row["errors"].get(name)) for name in names]
+        failed = f" ({row['diverged']} diverged)" if row["diverged"] else ""
+        shown.add_row(str(row["model"] or ""), row["recipe"], *cells, f"{row['runs']}{failed}")
+    return shown
+
+
+def _number(value: tuple[float, float | None] | None) -> str:
+    if value is None:
+        return "–"
+    mean, spread = value
+    return f"{mean:.4g}" if spread is None else f"{mean:.4g} ± {spread:.2g}"
