@@ -15,7 +15,7 @@ STRETCH = 1.2  # a bond is shorter than this times the sum of the covalent radii
 
 
 def molecule(found: Predictions) -> dict[str, Any]:
-    """What templates/molecule.js draws: Å, kcal/mol/Å; axes turned so that the molecule lies flat."""
+    """What templates/molecule.js draws: Å, kcal/mol/Å; axes turned so that a molecule lies flat."""
     errors = frame_errors(found)
     frames = []
     for name, number in chosen_frames(found):
@@ -23,7 +23,7 @@ def molecule(found: Predictions) -> dict[str, Any]:
         if len(frame.z) > MOST_ATOMS:
             continue
         atoms = found.system == number
-        turn = _flat(frame.positions)
+        turn = _flat(frame.positions) if frame.cell is None else np.eye(3)
         centre = frame.positions.mean(0) if frame.cell is None else frame.cell.sum(0) / 2
         frames.append(
             {

@@ -25,10 +25,9 @@ from dcnn.train.tasks import build_atoms, split_frames
 
 MOST_FRAMES = 300
 MOST_DOTS = 700  # of one element in a parity plot
-FEW = 150  # dots that may be larger
+FEW = 1000  # dots that may be larger
 AUDITED_FRAMES = 4
 NAMED_ELEMENTS = 5  # with a colour of their own
-BINS = 40
 _ELEMENT_COLOUR = {1: 7, 6: 6, 7: 0, 8: 1}  # H grey, C dark, N blue, O red; the others take what is left
 
 
@@ -147,21 +146,25 @@ def _comparable(found: Predictions) -> tuple[Array, Array, str]:
 def _energy_errors(found: Predictions) -> Figure:
     error = found.energy - found.energy_label
     reach = max(float(np.quantile(np.abs(error), 0.99)), 1e-12) * 1.1
-    counts, edges = np.histogram(error, np.linspace(-reach, reach, BINS + 1))
+    counts, edges = np.histogram(error, np.linspace(-reach, reach, _bins(len(error)) + 1))
     chart = Chart("network − label (kcal/mol)", "frames", x_range=(-reach, reach), height=300)
     chart.steps(edges, counts, 0)
     mean, deviation = float(error.mean()), float(error.std())
     return chart.figure("Energy errors", f"Mean {short(mean)}, standard deviation {short(deviation)} kcal/mol.")
 
 
+def _bins(count: int) -> int:
+    return int(np.clip(2 * np.sqrt(count), 8, 40))
+
+
 def _force_parity(found: Predictions) -> Figure:
     chart = Chart("label: force component (kcal/mol/Å)", "network (kcal/mol/Å)", equal=True, height=300)
     chart.diagonal()
     random = np.random.default_rng(0)
+    style = "small" if found.forces.size > FEW else "few"
     for name, atoms, colour in by_element(found.z):
         label, predicted = found.forces_label[atoms].ravel(), found.forces[atoms].ravel()
         chosen = random.permutation(len(label))[:MOST_DOTS]
-        style = "small" if len(chosen) > FEW else "few"
         chart.points(label[chosen], predicted[chosen], colour, name, style)
     return chart.figure("Forces", f"{found.note} At most {MOST_DOTS} components of an element are drawn.")
 
@@ -169,14 +172,16 @@ def _force_parity(found: Predictions) -> Figure:
 def _force_errors(found: Predictions) -> Figure:
     error = np.abs(found.forces - found.forces_label)
     high = float(error.max()) * (1 + 1e-9) + 1e-12
-    low = max(float(np.quantile(error, 0.005)), 1e-4 * high)  # atoms at rest by symmetry have errors of rounding only
-    edges = np.geomspace(low, high, BINS + 1)
+    low = max(float(np.quantile(error, 0.005)), 1e-4 * high)
+    groups = by_element(found.z)
+    edges = np.geomspace(low, high, _bins(error.size // len(groups)) + 1)
     name = "share of components (%)"
     chart = Chart("|network − label| (kcal/mol/Å)", name, log_x=True, x_range=(low, high), height=300)
-    for name, atoms, colour in by_element(found.z):
-        part = np.maximum(error[atoms].ravel(), low)
-        chart.steps(edges, 100 * np.histogram(part, edges)[0] / len(part), colour, name)
-    return chart.figure("Force errors by element")
+    for element, atoms, colour in groups:
+        part = error[atoms].ravel()
+        chart.steps(edges, 100 * np.histogram(part, edges)[0] / len(part), colour, element)
+    below = 100 * float((error < low).mean())  # atoms held by symmetry have no force, and no error
+    return chart.figure("Force errors by element", f"{below:.0f} % of all components lie below." if below > 1 else "")
 
 
 def by_element(z: np.ndarray) -> list[tuple[str, np.ndarray, int]]:

@@ -23,7 +23,7 @@ function showMolecule(box) {
     const reach = Math.max(...frame.positions.map(length), ...frame.cell.flat().map(length), 1) + 0.8;
     const arrow = (1.4 / largest) * 3 ** Number(slider.value); // Å per kcal/mol/Å
     longest.textContent = largest.toPrecision(3);
-    const distance = 5 * reach, zoom = (0.5 * Math.min(width, 1.25 * height)) / reach;
+    const distance = 5 * reach, zoom = (0.5 * Math.min(width, 1.15 * height)) / reach;
     const project = (point) => {
       const [x, y, z] = apply(turn, point), scale = (zoom * distance) / (distance - z);
       return { x: width / 2 + x * scale, y: height / 2 - y * scale, z, scale };
