@@ -57,6 +57,7 @@ def half_pairs(
         vectors = np.linalg.norm(cell[np.asarray(pbc, bool)], axis=1)
         if np.any(vectors < 1e-6) or (np.all(pbc) and abs(np.linalg.det(cell)) < 1e-9):
             raise InputError("the cell has no volume along a periodic direction; set pbc to False or give a full cell")
+    _check_spread(positions, cutoff)
     search = NeighborList(cutoff=cutoff, full_list=False, sorted=False, n_threads=1)
     box = cell if periodic else np.zeros((3, 3))
     i, j, shift, distance = search.compute(positions, box, pbc if periodic else False, "ijSd")
@@ -78,6 +79,15 @@ def half_pairs(
     shift = np.where(swap[:, None], -shift, shift)
     order = np.lexsort((shift[:, 2], shift[:, 1], shift[:, 0], j, i))
     return Pairs(len(positions), cutoff, i[order], j[order], shift[order] if periodic else None)
+
+
+def _check_spread(positions: np.ndarray, cutoff: float) -> None:
+    """Refuses atoms strewn over a line or a plane of more than 10⁵ search cells, where vesin divides by zero."""
+    extent = np.ptp(positions, axis=0)  # (3,)
+    cells = np.maximum(extent / cutoff, 1.0)
+    if cells.prod() > 5e4 and cells.min() < 2 * np.cbrt(cells.prod() / 1e5):
+        size = " × ".join(f"{side:.4g}" for side in extent)
+        raise InputError(f"the atoms lie strewn over {size} Å; check the unit of length, or what drove them apart")
 
 
 def triplets(pair_i: np.ndarray, pair_j: np.ndarray, n_atoms: int) -> tuple[np.ndarray, np.ndarray]:

@@ -116,11 +116,10 @@ class AtomsTask:
 
 def _scaled(scale: LabelScale, frames: Sequence[Structure]) -> list[Structure]:
     """The frames with labels in the unit of the scale, still in float64."""
-    return [
-        replace(
-            frame,
-            energy=float(scale.scale_energy(frame.energy, frame.z)),
-            forces=scale.scale_forces(frame.forces),
-        )
-        for frame in frames
-    ]
+    scaled = []
+    for frame in frames:
+        assert frame.energy is not None
+        assert frame.forces is not None
+        energy = scale.scale_energy(frame.energy, frame.z)
+        scaled.append(replace(frame, energy=energy, forces=scale.scale_forces(frame.forces)))
+    return scaled

@@ -1,0 +1,76 @@
+"""`dcnn md`: molecular dynamics with a trained potential, and how well it keeps its energy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from dcnn import atoms
+from dcnn.atoms.dynamics import Simulation, simulate
+from dcnn.cli.frames import own_test_frames
+from dcnn.cli.progress import progress
+
+
+def md(
+    run: Annotated[Path, typer.Argument(help="run folder or checkpoint of a potential")],
+    steps: Annotated[int, typer.Option(help="number of steps")],
+    temperature: Annotated[float, typer.Option(help="K: of the first velocities, and of the thermostat")] = 300.0,
+    ensemble: Annotated[str, typer.Option(help="nve (velocity Verlet) or nvt (Langevin)")] = "nve",
+    timestep: Annotated[float, typer.Option(help="fs")] = 0.5,
+    structure: Annotated[
+        Path | None, typer.Option(help="file whose first frame is the start; default: the first test frame of the run")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="trajectory, .traj or .xyz")] = None,
+    every: Annotated[int, typer.Option(help="steps between two frames of the trajectory")] = 10,
+    equilibrate: Annotated[int, typer.Option(help="steps of Langevin dynamics before the first step")] = 0,
+    friction: Annotated[float, typer.Option(help="of the thermostat, 1/fs")] = 0.01,
+    skin: Annotated[float, typer.Option(help="margin of the pair list, Å")] = 1.0,
+    dtype: Annotated[str, typer.Option(help="float64 or float32")] = "float64",
+    seed: Annotated[int, typer.Option(help="of velocities and thermostat")] = 0,
+    threads: Annotated[int | None, typer.Option(help="default: 1 below 100 atoms, else as torch decides")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Run molecular dynamics and report temperature and energy drift.
+
+    Example: dcnn md runs/ethanol --steps 20000 --temperature 300 --timestep 0.5 -o ethanol.traj
+    """
+    calculator = atoms.Calculator(run, skin=skin, dtype=dtype)
+    frames = atoms.load(structure, require=(), check=False) if structure else own_test_frames(run)
+    moving = frames.to_units("eV", "Ang")[0].to_ase()
+    moving.calc = calculator
+    if threads or len(moving) < 100:  # the operations of a small molecule are too short to share
+        torch.set_num_threads(threads or 1)
+    with progress(f"{ensemble} of {moving.get_chemical_formula()}", "steps") as shown:
+        result = simulate(
+            moving,
+            steps,
+            ensemble=ensemble,
+            temperature=temperature,
+            timestep=timestep,
+            friction=friction,
+            equilibrate=equilibrate,
+            trajectory=output,
+            every=every,
+            seed=seed,
+            progress=shown,
+        )
+    if as_json:
+        typer.echo(json.dumps({**result.to_dict(), "trajectory": str(output) if output else None}, indent=2))
+    else:
+        _show(result, output)
+
+
+def _show(result: Simulation, output: Path | None) -> None:
+    typer.echo(f"{result.steps} steps of {result.timestep_fs:g} fs, {result.ms_per_step:.2f} ms each")
+    typer.echo(f"temperature {result.temperature_K:.1f} ± {result.temperature_std_K:.1f} K")
+    if result.drift_meV_atom_ps is not None:
+        typer.echo(
+            f"energy drift {result.drift_meV_atom_ps:+.4f} meV/atom/ps (fit of the total energy), "
+            f"fluctuation {result.fluctuation_meV_atom:.4f} meV/atom"
+        )
+    if output is not None:
+        typer.echo(f"trajectory in {output}")
