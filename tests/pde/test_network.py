@@ -15,7 +15,7 @@ VARIANTS = {
     "plain": {},
     "irelu": {"activation": "irelu"},
     "alternate": {"alternate": "integrated_silu"},
-    "periodic": {"periodic_modes": 3, "scale_inputs": True},
+    "periodic": {"modes": 3, "scale_inputs": True},
     "random": {"random_features": 8, "random_features_scale": 0.5, "scale_inputs": True},
     "residual": {"residual": True, "adaptive": True},
     "hard": {"hard": True, "scale_fields": True},
@@ -64,7 +64,7 @@ def test_one_stacked_pass_has_the_gradients_of_nested_autograd(variant):
 
 
 def test_periodic_inputs_make_every_derivative_periodic_in_float64():
-    net = network("compressible", periodic_modes=2)
+    net = network("compressible", modes=2)
     ends = [torch.tensor([[x, 0.3]], dtype=torch.float64) for x in net.problem.domain["x"]]
     low, high = (net.partials(net.at(end, ["x", "t", "xx"])) for end in ends)
     for letters in low:
@@ -126,7 +126,7 @@ def test_random_initialisations_have_their_published_spread(kind):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("poisson", {"periodic_modes": 2}, "no coordinate is periodic"),
+        ("poisson", {"modes": 2}, "no coordinate is periodic"),
         ("navier_stokes", {"hard": True}, "states no hard constraints"),
         ("advection", {"initialisation": "xavier"}, "unknown initialisation 'xavier'"),
         ("advection", {"activation": "tanhh"}, "did you mean 'tanh'"),

@@ -7,7 +7,7 @@ points, hard constraints and the derivatives of both) is computed once per set o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dcnn import activations
 from dcnn.activations.init import init_
-from dcnn.derivatives import Jet, partials
+from dcnn.derivatives import Jet, gradient, partials
 from dcnn.errors import InputError, unknown
 from dcnn.pde.embedding import Embedding
 from dcnn.pde.field import call_by_name
@@ -62,10 +62,11 @@ class Adaptive(nn.Module):
 class PdeNetwork(nn.Module):
     """u(x) = offset + unit · W h(e(x)), or lift(x) + factor(x) · unit · W h(e(x)) with hard constraints.
 
-    e is the embedding of the coordinates, h the hidden layers: h ← σ(W h + b), `depth` times; with `residual`
-    h ← h + σ(W h + b) from the second layer on. `alternate` is the activation of every second layer. `batch_norm`
-    normalizes before each activation. With `scale_fields` offset and unit are those of the problem, otherwise 0
-    and 1. The trained parameters of an inverse problem are parameters of the network.
+    e is the embedding of the coordinates, followed by the problem's own `features` if asked for; h are the hidden
+    layers, h ← σ(W h + b), `depth` times, with `residual` h ← h + σ(W h + b) from the second layer on. `alternate` is
+    the activation of every second layer. `batch_norm` normalizes before each activation. With `scale_fields` offset
+    and unit are those of the problem, otherwise 0 and 1. The trained parameters of an inverse problem are parameters
+    of the network.
     """
 
     def __init__(
@@ -78,20 +79,27 @@ class PdeNetwork(nn.Module):
         alternate: str | nn.Module | None = None,
         initialisation: str = "glorot",
         batch_norm: bool = False,
-        periodic_modes: int = 0,
+        modes: int = 0,
         random_features: int = 0,
         random_features_scale: float = 1.0,
         residual: bool = False,
         adaptive: bool = False,
         scale_inputs: bool = False,
+        transient: float | None = None,
         scale_fields: bool = False,
+        features: bool = False,
         hard: bool = False,
     ) -> None:
         super().__init__()
         self.problem, self.residual, self.batch_norm = problem, residual, batch_norm
         self.unknowns = problem.unknowns
-        self.embedding = Embedding(problem, periodic_modes, random_features, random_features_scale, scale=scale_inputs)
-        widths = [self.embedding.width, *[width] * depth]
+        self.embedding = Embedding(
+            problem, modes, random_features, random_features_scale, scale=scale_inputs, transient=transient
+        )
+        self.features = problem.features() if features else {}
+        if features and not self.features:
+            raise InputError(f"{problem.where}: offers no features; leave out network.features")
+        widths = [self.embedding.width + len(self.features), *[width] * depth]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(depth if batch_norm else 0))
         names = [activation if alternate is None or i % 2 == 0 else alternate for i in range(depth)]
@@ -127,10 +135,11 @@ class PdeNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Fields (N, fields) at the points x (N, coordinates)."""
-        fields = self.hidden(self.embedding(x))
-        if not self.hard:
-            return fields
-        lift, factor = self.constraint(x).chunk(2, dim=1)
+        embedded = self.embedding(x)
+        if not (self.hard or self.features):
+            return self.hidden(embedded)
+        extra, lift, factor = self._split(self.known(x))
+        fields = self.hidden(torch.cat([embedded, extra], dim=1))
         return lift + factor * fields
 
     def hidden(self, features: Any) -> Any:
@@ -143,20 +152,32 @@ class PdeNetwork(nn.Module):
             h = h + activation(z) if self.residual and i else activation(z)
         return self.head(h) * self.unit + self.offset  # (N, fields)
 
-    def constraint(self, x: Tensor) -> Tensor:
-        """(N, 2 fields): the lifts, then the factors, of all fields; 0 and 1 where there is no constraint."""
+    def known(self, x: Tensor) -> Tensor:
+        """(N, features + 2 fields): what the problem knows: features, lifts and factors (0 and 1 if not hard)."""
         named = dict(zip(self.problem.coordinates, x.unbind(1), strict=True))
+        found: dict[Any, Tensor] = {}  # a lift may be a feature, too
 
-        def column(field: str, part: str, otherwise: float) -> Tensor:
-            if field not in self.hard:
+        def column(function: Callable[..., Any] | None, what: str, otherwise: float = 0.0) -> Tensor:
+            if function is None:
                 return torch.full_like(x[:, 0], otherwise)
-            where = f"{self.problem.where}: {part} of the hard constraint on {field}"
-            value = call_by_name(getattr(self.hard[field], part), named, where)
-            return torch.as_tensor(value).to(x).expand(len(x))  # (N,)
+            if function not in found:
+                value = call_by_name(function, named, f"{self.problem.where}: {what}")
+                found[function] = torch.as_tensor(value).to(x).expand(len(x))  # (N,)
+            return found[function]
 
-        lifts = [column(field, "lift", 0.0) for field in self.problem.fields]
-        factors = [column(field, "factor", 1.0) for field in self.problem.fields]
-        return torch.stack([*lifts, *factors], dim=1)
+        constraints = [(field, self.hard.get(field)) for field in self.problem.fields]
+        return torch.stack(
+            [
+                *(column(function, f"feature {name}") for name, function in self.features.items()),
+                *(column(hard.lift if hard else None, f"lift of {field}") for field, hard in constraints),
+                *(column(hard.factor if hard else None, f"factor of {field}", 1.0) for field, hard in constraints),
+            ],
+            dim=1,
+        )
+
+    def _split(self, known: Tensor) -> tuple[Tensor, ...]:
+        """Features, lifts and factors of the last axis."""
+        return known.split([len(self.features), len(self.problem.fields), len(self.problem.fields)], dim=-1)
 
     def at(self, points: Tensor, wanted: Sequence[str]) -> Located:
         """The points prepared for :meth:`partials` with these derivatives."""
@@ -167,24 +188,40 @@ class PdeNetwork(nn.Module):
         indices = {letters: tuple(letters.count(c) for c in names) for letters in wanted}
         start = Jet.coordinates(points, indices.values())
         with torch.no_grad():
-            features: Any = self.embedding(start)
-        if not self.hard:
-            return Located(points, wanted, features)
+            embedded: Any = self.embedding(start)
+        if not (self.hard or self.features):
+            return Located(points, wanted, embedded)
         letters = ["".join(c * n for c, n in zip(names, alpha, strict=True)) for alpha in start.closed]
-        found = partials(self.constraint, points, letters, names, mode="nested")
-        rows = torch.stack([found[name].detach() for name in letters])  # (terms, N, 2 fields)
-        lift, factor = (Jet(part.contiguous(), start.closed, start.closed) for part in rows.chunk(2, dim=2))
-        return Located(points, wanted, features, lift, factor)
+        found = partials(self.known, points, letters, names, mode="nested")
+        rows = torch.stack([found[name].detach() for name in letters])  # (terms, N, features + 2 fields)
+        extra, lift, factor = (Jet(part.contiguous(), start.closed, start.closed) for part in self._split(rows))
+        both: list[Any] = [embedded, extra]
+        inputs: Any = torch.cat(both, dim=1)
+        return Located(points, wanted, inputs, lift, factor) if self.hard else Located(points, wanted, inputs)
 
     def partials(self, located: Located) -> dict[str, Tensor]:
         """Every wanted derivative (N, fields) at prepared points."""
         names = self.problem.coordinates
         if located.features is None:
             return partials(self, located.points, located.wanted, names, mode="nested")
-        fields = self.hidden(located.features)
-        if located.lift is not None:
+        orders, slopes = map(len, located.wanted), len(located.features.terms) - 1
+        reverse = max(orders) < 2 and len(self.problem.fields) <= slopes  # a pass a field, instead of one a coordinate
+        fields = self._by_reverse(located.features) if reverse else self.hidden(located.features)
+        if located.lift is not None and located.factor is not None:
             fields = located.lift + located.factor * fields
         return {w: fields.term(tuple(w.count(c) for c in names)) for w in located.wanted}
+
+    def _by_reverse(self, features: Jet) -> Jet:
+        """The fields and their first derivatives: one reverse pass a field, and the chain rule onto the embedding."""
+        training = torch.is_grad_enabled()
+        with torch.enable_grad():
+            inputs = features.rows[0].detach().requires_grad_()  # (N, features)
+            values = self.hidden(inputs)  # (N, fields)
+            columns = [gradient(column, inputs, create_graph=training) for column in values.unbind(1)]
+        slopes = torch.stack(columns, dim=1)  # (N, fields, features)
+        rows = [values if training else values.detach()]
+        rows += [(slopes * row[:, None]).sum(2) for row in features.rows[1:]]  # (N, fields)
+        return Jet(torch.stack(rows), features.terms, features.closed)
 
 
 def _moved(jet: Jet | None, device: Any) -> Jet | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 
 from dcnn.pde.conditions import Condition
-from dcnn.pde.network import Located, PdeNetwork
+from dcnn.pde.network import Located
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import unit_points
-from dcnn.pde.windows import Pieces, Windows
+from dcnn.pde.windows import Pieces
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ class Group:
         return Group(self.located.to(device), self.interior, tuple(placed))
 
 
+@dataclass(frozen=True)
 class Points:
     """The groups of one batch. Everything here is fixed before the first step on it."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = tuple(groups)
+    groups: tuple[Group, ...]
 
     def to(self, device: Any) -> Points:
         """This on another device (itself if it is there)."""
         if all(g.located.points.device == torch.device(device) for g in self.groups):
             return self
-        return Points([g.to(device) for g in self.groups])
+        return Points(tuple(g.to(device) for g in self.groups))
 
     @property
     def interior(self) -> Tensor:
@@ -56,10 +57,8 @@ class Points:
         return torch.cat([g.located.points[: g.interior] for g in self.groups])
 
 
-def gather(
-    problem: Problem, network: PdeNetwork | Windows, interior: Tensor, conditions: Sequence[tuple[Condition, Tensor]]
-) -> Points:
-    """Groups of interior points and (condition, points) by the derivatives that they need.
+def gather(problem: Problem, network: Any, interior: Tensor, conditions: Sequence[tuple[Condition, Tensor]]) -> Points:
+    """Groups of interior points and (condition, points) by the derivatives that they need, located by the network.
 
     Networks with batch statistics get one group of everything: their statistics are those of all points.
     """
@@ -72,21 +71,23 @@ def gather(
         everything = tuple(dict.fromkeys(letters for wanted, _, _ in parts for letters in wanted))
         parts = [(everything, points, condition) for _, points, condition in parts]
     keys = dict.fromkeys(frozenset(wanted) for wanted, _, _ in parts)
-    return Points([_group(problem, network, [p for p in parts if frozenset(p[0]) == key]) for key in keys])
+    return Points(tuple(_group(problem, network, [p for p in parts if frozenset(p[0]) == key]) for key in keys))
 
 
-def _group(
-    problem: Problem, network: PdeNetwork | Windows, parts: Sequence[tuple[tuple[str, ...], Tensor, Condition | None]]
-) -> Group:
-    begin, count, placed = 0, 0, []
+def _group(problem: Problem, network: Any, parts: Sequence[tuple[tuple[str, ...], Tensor, Condition | None]]) -> Group:
+    stacked: list[tuple[Tensor, slice]] = []
+    count, placed = 0, []
     for _, points, condition in parts:
-        rows = slice(begin, begin + len(points))
+        rows = next((rows for others, rows in stacked if torch.equal(others, points)), None)
+        if rows is None:  # conditions at the same points share one evaluation of the network
+            begin = stacked[-1][1].stop if stacked else 0
+            rows = slice(begin, begin + len(points))
+            stacked.append((points, rows))
         if condition is None:
             count = len(points)
         else:
             placed.append(Placed(condition, rows, condition.prepare(problem, points)))
-        begin = rows.stop
-    located = network.at(torch.cat([points for _, points, _ in parts]), parts[0][0])
+    located = network.at(torch.cat([points for points, _ in stacked]), parts[0][0])
     return Group(located, count, tuple(placed))
 
 
@@ -96,21 +97,35 @@ def draw(
     collocation: Collocation,
     random: torch.Generator,
     dtype: torch.dtype,
+    transient: float | None = None,
 ) -> tuple[Tensor, list[tuple[Condition, Tensor]]]:
     """Interior points (N, coordinates) and the points of every condition.
 
-    With ``collocation.shared`` equations are taken on boundary and initial points too, and conditions pick theirs
-    among all of them.
+    With ``collocation.shared``, as DeepXDE does, equations are taken on boundary and initial points too, and conditions
+    pick theirs among all of them. With `transient` τ points are spread evenly in log(1 + (t − t₀)/τ), so that there are
+    more of them at the start.
     """
     d, sampler = len(problem.coordinates), collocation.distribution
 
     def unit(n: int) -> Tensor:
-        return unit_points(sampler, n, d, random).to(dtype)
+        points = unit_points(sampler, n, d, random)
+        if transient is not None:
+            axis, (begin, end) = problem.axis("t"), problem.domain["t"]
+            share = transient / (end - begin)
+            points[:, axis] = share * torch.expm1(points[:, axis] * math.log1p(1 / share))
+        return points.to(dtype)
 
-    interior = problem.stretch(unit(collocation.domain))
-    counts = {"initial": collocation.initial}
-    if not collocation.shared:
-        return interior, [(c, c.place(problem, unit(counts.get(c.kind, collocation.boundary)))) for c in conditions]
-    faces = [c.place(problem, unit(counts.get(c.kind, collocation.boundary))) for c in conditions if c.size is None]
-    everywhere = torch.cat([interior, *faces])
-    return everywhere, [(c, c.pick(problem, everywhere)) for c in conditions]
+    if collocation.shared:
+        interior, boundary, initial = (
+            problem.stretch(unit(n + 1)[1:])  # the first point of a Hammersley sequence is a corner
+            for n in (collocation.domain, collocation.boundary, collocation.initial)
+        )
+        faces = [(problem.axis(c), end) for c in problem.coordinates if c != "t" for end in problem.domain[c]]
+        order = torch.randperm(len(boundary), generator=random)
+        for i, (column, end) in enumerate(faces):
+            boundary[order[i :: len(faces)], column] = end
+        initial[:, problem.axis("t")] = problem.domain["t"][0]
+        everywhere = torch.cat([initial, boundary, interior])
+        return everywhere, [(c, c.pick(problem, everywhere)) for c in conditions]
+    interior, counts = problem.stretch(unit(collocation.domain)), {"initial": collocation.initial}
+    return interior, [(c, c.place(problem, unit(counts.get(c.kind, collocation.boundary)))) for c in conditions]

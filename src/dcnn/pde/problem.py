@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.errors import InputError, unknown
+from dcnn.pde.boundary import Neumann
 from dcnn.pde.cache import cached
 from dcnn.pde.conditions import Condition, Periodic
 from dcnn.pde.field import Field, Recorder, call_by_name
@@ -65,6 +66,7 @@ class Problem:
     parameters: Mapping[str, float] = {}
     options: ClassVar[Mapping[str, Any]] = {}
     periodic: ClassVar[Mapping[str, float]] = {}  # axis -> period, for inputs that are periodic by construction
+    reflecting: ClassVar[tuple[str, ...]] = ()  # axes whose walls mirror: for inputs with no normal derivative there
     collocation: ClassVar[Collocation] = Collocation()
     expensive: ClassVar[bool] = False  # whether `solve` takes seconds, so that its result is kept on disk
 
@@ -101,6 +103,10 @@ class Problem:
 
     def hard_constraints(self) -> dict[str, Hard]:
         """Output transforms per field by which conditions can hold exactly; empty if there are none."""
+        return {}
+
+    def features(self) -> dict[str, Callable[..., Tensor]]:
+        """Functions of the coordinates, known without solving anything, that a network may take as inputs."""
         return {}
 
     def scales(self) -> dict[str, tuple[float, float]]:
@@ -190,8 +196,8 @@ class Problem:
     def soft_conditions(self, embedded: bool = False, hard: bool = False) -> list[Condition]:
         """The conditions that must be trained, checked.
 
-        Periodic ones fall away if the network's inputs are `embedded` periodically, those that
-        :meth:`hard_constraints` satisfies if they are used (`hard`).
+        Periodic ones, and those of no flow through a wall that mirrors, fall away if the network's inputs are
+        `embedded` accordingly, those that :meth:`hard_constraints` satisfies if they are used (`hard`).
         """
         exact = {name for h in self.hard_constraints().values() for name in h.satisfies} if hard else set()
         found = []
@@ -199,12 +205,17 @@ class Problem:
             for condition in self.conditions():
                 terms = condition.terms(self)
                 condition.wanted(self)
-                by_inputs = embedded and isinstance(condition, Periodic) and condition.along in self.periodic
-                if not by_inputs and not exact.issuperset(terms):
+                if not (embedded and self._by_inputs(condition)) and not exact.issuperset(terms):
                     found.append(condition)
         except InputError as error:
             raise InputError(_prefixed(self.where, str(error))) from None
         return found
+
+    def _by_inputs(self, condition: Condition) -> bool:
+        if isinstance(condition, Neumann):
+            walls = all(axis in self.reflecting for axis in condition.axes(self))
+            return walls and all(value == 0 for value in condition.values.values())
+        return isinstance(condition, Periodic) and condition.along in self.periodic
 
     def reference(self) -> Solution | None:
         """The known solution; an expensive one comes from the user's cache directory if it is there."""

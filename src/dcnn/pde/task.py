@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.pde.judge import collapsed, errors
 from dcnn.pde.network import PdeNetwork
-from dcnn.pde.points import Points, draw, gather
+from dcnn.pde.points import Group, Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import generator, where_large
 from dcnn.pde.solution import Solution
@@ -28,8 +28,9 @@ class PdeTask:
 
     terms: one for each equation and condition; those of weight 0 are not computed. resample_every: steps on one set
     of points (None: the same points always). adaptive: new points are drawn where the residual is large. causal: ε
-    of Wang et al. (2022): the residual at time t counts by exp(−ε Σ of the losses before t). truth: the problem that
-    the result is judged by, if `problem` is a regularised version of it. reference: the solution to compare with.
+    of Wang et al. (2022): the residual at time t counts by exp(−ε Σ of the losses before t). transient: points are
+    spread evenly in log(1 + (t − t₀)/transient). truth: the problem that the result is judged by, if `problem` is a
+    regularised version of it. reference: the solution to compare with.
     """
 
     monitor = "loss"
@@ -46,16 +47,19 @@ class PdeTask:
         resample_every: int | None = None,
         adaptive: bool = False,
         causal: float | None = None,
+        transient: float | None = None,
         steps_per_epoch: int = 100,
         seed: int = 0,
         truth: Problem | None = None,
         reference: Solution | None = None,
     ) -> None:
-        self.problem, self.network, self.terms, self.weighting = problem, network, terms, weighting
+        self.problem, self.terms, self.weighting = problem, terms, weighting
+        self.network: nn.Module = network
         self.truth = truth or problem
         self.reference = reference if reference is not None else self.truth.reference()
         self.collocation, self.seed, self.steps_per_epoch = collocation, seed, steps_per_epoch
         self.resample_every, self.adaptive, self.causal = resample_every, adaptive, causal
+        self.transient = transient
         self.active = {term.name for term in terms if term.weight != 0}
         found = problem.soft_conditions(embedded=embedded, hard=bool(network.hard))
         self.conditions = [c for c in found if self.active.intersection(c.terms(problem))]
@@ -67,6 +71,7 @@ class PdeTask:
         self.dtype = dtype
         self.network.to(dtype)
         self._fixed: dict[Any, Points] = {}
+        self._judged: dict[int, Points] = {}
 
     def begin(self, number: int) -> None:
         """A round of stages begins: on to the next window of time, if there are several."""
@@ -93,7 +98,7 @@ class PdeTask:
         network, conditions = self._trained(self.network), self.conditions
         if isinstance(self.network, Windows):
             conditions = self.network.conditions(conditions)
-        interior, placed = draw(network.problem, conditions, self.collocation, random, self.dtype)
+        interior, placed = draw(network.problem, conditions, self.collocation, random, self.dtype, self.transient)
         if self.adaptive and number:
             interior = self._where_large(network, len(interior), number)
         if self.causal is not None:
@@ -112,7 +117,7 @@ class PdeTask:
         """Points drawn among four times as many, with a density that grows with the residual."""
         random = generator(self.seed, _ADAPTIVE, number)
         more = replace(self.collocation, domain=4 * count)
-        candidates, _ = draw(network.problem, [], more, random, self.dtype)
+        candidates, _ = draw(network.problem, [], more, random, self.dtype, self.transient)
         candidates = candidates.to(next(network.parameters()).device)
         weights = {term.name: term.weight_at(0) for term in self.terms}
         with torch.no_grad():
@@ -131,7 +136,7 @@ class PdeTask:
         self, problem: Problem, network: Any, batch: Points, causal: float | None = None
     ) -> dict[str, Tensor]:
         evaluated = [(group, network.partials(group.located)) for group in batch.groups]
-        everywhere = torch.cat([p[""] for _, p in evaluated]) if problem.needs_everywhere else None
+        everywhere = _on_all_rows(evaluated) if problem.needs_everywhere else None
         found: dict[str, Tensor] = {}
         for group, partials in evaluated:
             if group.interior:
@@ -178,7 +183,7 @@ class PdeTask:
             values = term_values(self.terms, self._residuals(self.truth, network, fresh))
         found["loss"] = sum(term.weight_at(0) * float(values[term.name]) for term in self.terms if term.name in values)
         found |= {f"residual_rms_{name}": float(values[name]) ** 0.5 for name in self.truth.equations if name in values}
-        found |= {f"parameter_{name}": float(value) for name, value in self.problem.unknowns.items()}
+        found |= {f"parameter_{name}": float(value.detach()) for name, value in self.problem.unknowns.items()}
         if split == "test":
             found["terms"] = {name: float(value) for name, value in values.items()}
             found["collapsed"] = collapsed(network, fresh.interior)
@@ -186,13 +191,23 @@ class PdeTask:
 
     def _fresh(self, stream: int) -> Points:
         """Points of the validation (0) or the test (1): drawn independently of all points of the training."""
-        random = generator(self.seed, _FRESH, stream)
-        plan = replace(self.collocation, domain=4096 if stream else 2048, distribution="uniform", shared=False)
-        interior, conditions = draw(self.truth, self.conditions, plan, random, self.dtype)
-        device = next(self.network.parameters()).device
-        return gather(self.truth, self.network, interior.to(device), [(c, p.to(device)) for c, p in conditions])
+        if stream not in self._judged:
+            random = generator(self.seed, _FRESH, stream)
+            plan = replace(self.collocation, domain=4096 if stream else 1024, distribution="uniform", shared=False)
+            interior, conditions = draw(self.truth, self.conditions, plan, random, self.dtype)
+            device = next(self.network.parameters()).device
+            placed = [(c, points.to(device)) for c, points in conditions]
+            self._judged[stream] = gather(self.truth, self.network, interior.to(device), placed)
+        return self._judged[stream]
 
     def state(self) -> dict[str, Any]:
         """The problem's parameters, learnt ones as they are now."""
-        learnt = {name: float(value) for name, value in self.problem.unknowns.items()}
+        learnt = {name: float(value.detach()) for name, value in self.problem.unknowns.items()}
         return {"problem": self.problem.where, "parameters": {**self.truth.parameters, **learnt}}
+
+
+def _on_all_rows(evaluated: Sequence[tuple[Group, Mapping[str, Tensor]]]) -> Tensor:
+    """Fields (M, fields) at the interior points and at the points of every condition, also where these are the same."""
+    values = [(group, partials[""]) for group, partials in evaluated]
+    inside = [value[: group.interior] for group, value in values]
+    return torch.cat([*inside, *(value[placed.rows] for group, value in values for placed in group.placed)])

@@ -141,13 +141,15 @@ class NetworkConfig(Section):
     alternate: str | None = Field(None, description="activation of every second layer")
     initialisation: Literal["glorot", "he", "moments"] = "glorot"
     batch_norm: bool = False
-    periodic_modes: int = Field(0, ge=0, description="sin/cos features for periodic coordinates; 0: plain inputs")
+    modes: int = Field(0, ge=0, description="waves for periodic and reflecting coordinates; 0: plain inputs")
     random_features: int = Field(0, ge=0, description="random Fourier features of the inputs")
     random_features_scale: float = Field(1.0, gt=0)
     residual: bool = Field(False, description="every hidden layer adds to its input")
     adaptive: bool = Field(False, description="a trained slope in every activation")
     scale_inputs: bool = Field(False, description="coordinates on [-1, 1]")
+    transient: float | None = Field(None, gt=0, description="time scale of a fast start: log time, more points there")
     scale_fields: bool = Field(False, description="the problem's offset and unit for every field")
+    features: bool = Field(False, description="functions that the problem offers as further inputs")
     hard: bool = Field(False, description="the problem's hard constraints instead of the terms they satisfy")
 
 

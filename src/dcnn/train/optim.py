@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.train.config import Stage
+from dcnn.train.lbfgs import LBFGS
 
 
 def make_optimizer(stage: Stage, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
     """The optimiser of a stage over `parameters` (fused kernels: on the CPU they halve Adam's share of a step)."""
     parameters = list(parameters)
     if stage.optimizer == "lbfgs":
-        return torch.optim.LBFGS(
+        return LBFGS(
             parameters,
             lr=stage.learning_rate,
             max_iter=stage.inner_iterations,

@@ -29,7 +29,7 @@ def build_pde(config: PdeConfig) -> PdeTask:
     settings = config.network.model_dump()
     windows = config.points.time_windows
     network = Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
-    embedded = config.network.periodic_modes > 0
+    embedded = config.network.modes > 0
     conditions = problem.soft_conditions(embedded=embedded, hard=config.network.hard)
     terms = build_terms(problem, conditions, config.loss)
     points = config.points
@@ -49,6 +49,7 @@ def build_pde(config: PdeConfig) -> PdeTask:
         resample_every=points.resample_every,
         adaptive=points.adaptive,
         causal=points.causal,
+        transient=config.network.transient,
         steps_per_epoch=config.steps_per_epoch,
         seed=config.seed,
         truth=truth,

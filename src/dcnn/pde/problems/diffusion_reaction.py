@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from dcnn.errors import unknown
 from dcnn.pde.boundary import Neumann
 from dcnn.pde.conditions import Condition, Sampled
 from dcnn.pde.field import Field
-from dcnn.pde.problem import Collocation, Problem
+from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.problems.measured import cell_centres, file_sample, starting_points
 from dcnn.pde.solution import Array, Solution
 from dcnn.pde.solvers import solve_diffusion_reaction
+from dcnn.pde.spread import Spread
 
 
 class DiffusionReaction(Problem):
@@ -24,6 +26,9 @@ class DiffusionReaction(Problem):
 
     Options: `initial` is "noise" (N(0, 1) in every cell, as PDEBench) or "smooth" (a few cosine waves,
     which a network can represent); `sample`, `seed`, `resolution` (cells a side) and `data` as for advection.
+
+    What diffusion alone makes of the initial data is known. It can be the lift of a hard constraint, u = spread +
+    (1 − e⁻ᵗ) · network, and an input of the network.
     """
 
     name = "diffusion_reaction"
@@ -32,6 +37,7 @@ class DiffusionReaction(Problem):
     fields = ("u", "v")
     parameters = {"D_u": 1e-3, "D_v": 5e-3, "k": 5e-3}
     options = {"sample": 0, "seed": 0, "resolution": 128, "data": None, "initial": "noise"}
+    reflecting = ("x", "y")
     expensive = True
 
     def residuals(self, u: Field, v: Field) -> dict[str, Tensor]:
@@ -41,11 +47,40 @@ class DiffusionReaction(Problem):
         }
 
     def conditions(self) -> Sequence[Condition]:
-        points, start = starting_points(self.solution() if self.data else self.start())
+        points, start = starting_points(self.start())
         return [Sampled(points, name="initial", **start), Neumann(u=0.0, v=0.0)]
+
+    def hard_constraints(self) -> dict[str, Hard]:
+        return {
+            field: Hard(
+                factor=lambda t: 1 - torch.exp(-t),
+                lift=self.spread[field, f"D_{field}"],
+                satisfies=(f"initial_{field}",),
+            )
+            for field in self.fields
+        }
+
+    def features(self) -> dict[str, Callable[..., Tensor]]:
+        return {f"{field}_by_{D}": function for (field, D), function in self.spread.items()}
+
+    @cached_property
+    def spread(self) -> dict[tuple[str, str], Spread]:
+        """What diffusion alone, with D_u, D_v or the mean of both, makes of the initial fields: {("u", "D_v"): …}.
+
+        A wave exp(−D k² t) with any D in between is close to a sum of these three.
+        """
+        D_u, D_v = self.parameters["D_u"], self.parameters["D_v"]
+        start, ranges = self.start(), (self.domain["x"], self.domain["y"])
+        return {
+            (field, name): Spread(start.fields[field][..., 0], D, *ranges)
+            for field in self.fields
+            for name, D in (("D_u", D_u), ("D_v", D_v), ("D_mean", (D_u * D_v) ** 0.5))
+        }
 
     def start(self) -> Solution:
         """The initial condition on the grid of the reference."""
+        if self.data:
+            return self.solution().at("t", slice(0, 1))
         axes = {axis: cell_centres(self, axis, self.resolution) for axis in "xy"}
         if self.initial == "noise":
             u, v = noise(self.seed + self.sample, self.resolution)
@@ -106,6 +141,12 @@ class DiffusionReactionAsPublished(DiffusionReaction):
             *(Sampled(first.points(), term=f"ic_data_{f}", **{f: start[f]}) for f in self.fields),
             *(Sampled(points, term=f"bc_data_{f}", **{f: values[:, i]}) for i, f in enumerate(self.fields)),
         ]
+
+    def hard_constraints(self) -> dict[str, Hard]:
+        return {}
+
+    def features(self) -> dict[str, Callable[..., Tensor]]:
+        return {}
 
     def solve(self) -> Solution:
         found = DiffusionReaction(**{**self.parameters, **self.settings}).solution()
