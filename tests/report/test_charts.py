@@ -50,6 +50,15 @@ def test_a_constant_series_still_has_an_axis():
     assert places[0, 1] == pytest.approx((TOP + chart.height - BOTTOM) / 2, abs=0.1)
 
 
+def test_a_few_values_near_zero_do_not_flatten_the_others():
+    chart = Chart("x", "y", log_y=True)
+    chart.line(np.arange(100.0), [1e-18, *np.geomspace(1.0, 0.1, 99)])
+    places = path_of(str(chart.figure("t").svg))
+    bottom = chart.height - BOTTOM
+    assert places[0, 1] == pytest.approx(bottom, abs=0.1), "cut off at the axis"
+    assert np.ptp(places[1:, 1]) > 0.25 * (bottom - TOP)
+
+
 def test_text_is_escaped():
     chart = Chart("<x>", "a & b")
     chart.line([0, 1], [0, 1], label='"<script>"')

@@ -62,6 +62,16 @@ def test_predictions_have_the_errors_of_the_result(best, predictions):
     assert predictions.note == "All 20 test frames."
 
 
+def test_large_sets_of_frames_are_sampled(best, monkeypatch):
+    monkeypatch.setattr(potential, "MOST_FRAMES", 7)
+    monkeypatch.setattr(potential, "FEWEST_FRAMES", 2)
+    assert len(potential.open_potential(best)[0].frames["test"]) == 7
+    monkeypatch.setattr(potential, "MOST_ATOMS", 9 * 5)
+    task, of = potential.open_potential(best)
+    assert (len(task.frames["test"]), of) == (5, 20)
+    assert potential.predict(task, of).note == "5 of 20 test frames."
+
+
 def test_errors_by_element_add_up(predictions):
     rows = potential.element_table(predictions)
     assert [row["element"] for row in rows] == ["H", "C", "O"]

@@ -55,8 +55,9 @@ def test_seeds_are_averaged_and_compared_with_the_original(tmp_path):
 @pytest.mark.parametrize(
     ("ours", "theirs", "lower", "direction", "text", "beyond"),
     [
-        ((1.0, 0.3), (1.5, 0.4), True, "better", "50 % lower", False),  # 0.5 is not more than 0.5
-        ((1.0, 0.29), (1.5, 0.4), True, "better", "50 % lower", True),
+        ((1.0, 0.3), (1.5, 0.4), True, "better", "33 % lower", False),  # 0.5 is not more than 0.5
+        ((1.0, 0.29), (1.5, 0.4), True, "better", "33 % lower", True),
+        ((1.5, 0.1), (1.0, 0.1), True, "worse", "50 % higher", True),
         ((3.0, None), (1.0, 0.1), True, "worse", "3× higher", None),
         ((0.5, 0.1), (0.0, 0.0), False, "better", "0.500 higher", True),
         ((1.0, 0.0), (1.0, 0.0), True, "equal", "equal", False),
@@ -92,7 +93,7 @@ def test_published_numbers_stand_beside_ours_and_say_whether_the_direction_agree
     cell = rows_of(tmp_path, published=published)["schnet", "paper"].cells[0]
     assert (cell.published, cell.published_verdict.direction, cell.agrees) == (0.9, "better", False)
     text = write_page([tmp_path], tmp_path / "page.html", "t", published).read_text()
-    assert "paper 0.900, 34 % lower" in text
+    assert "paper 0.900, 26 % lower" in text
     assert "✗ other way" in text
 
 

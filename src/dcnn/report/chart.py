@@ -17,6 +17,7 @@ from dcnn.report.ticks import ticks
 
 WIDTH, HEIGHT = 360, 252
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40
+MANY = 20  # values of an axis beyond which outliers near zero are cut off
 COLOURS = 8  # classes c0 … c7 of the style sheet
 Array = NDArray[np.floating]
 _KEYS = {"dashed": "dashed", "level": "dashed", "dot": "dot", "small": "dot", "few": "dot", "ring": "ring"}
@@ -205,6 +206,8 @@ def _range(arrays: Sequence[Array], log: bool, padding: float = 0.05) -> tuple[f
     joined = np.concatenate(arrays) if arrays else np.array([1.0])
     low, high = float(joined.min()), float(joined.max())
     if log:
+        if len(joined) > MANY:  # a few values near zero must not flatten all the others
+            low = max(low, float(np.quantile(joined, 0.05)) / 100)
         low, high = math.log10(low), math.log10(high)
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-12):
         wide = 0.3 if log else max(abs(low), 1.0) * 0.1
@@ -224,7 +227,8 @@ def _mark(mark: tuple[str, Array, Array, int, str], across: _Scale, up: _Scale) 
     if style == "level":
         across_all = f"M{across.begin:.0f} {up(y[0]):.1f}H{across.end:.0f}"
         return f'<path class="line dashed c{colour}" d="{across_all}">{title}</path>'
-    places = list(zip(across(x).tolist(), up(y).tolist(), strict=True))
+    inside = np.clip(y, min(up.low, up.high), max(up.low, up.high))
+    places = list(zip(across(x).tolist(), up(inside).tolist(), strict=True))
     if style in ("dot", "ring"):
         return "".join(
             f'<circle class="{style} c{colour}" cx="{a:.1f}" cy="{b:.1f}" r="3.2">{title}</circle>' for a, b in places

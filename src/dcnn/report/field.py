@@ -136,7 +136,10 @@ def figures(found: Fields) -> list[list[Figure]]:
         for n in range(max(len(times), 1)):
             at = f", t = {times[n]:.3g}" if len(times) else ""
             rows += _maps(found, found.space[0], found.space[1], n if len(times) else None, at)
-    return [*rows, [*_slices(found), *_over_time(found)]]
+    more = [*_slices(found), *_over_time(found)]
+    if rows and len(rows[-1]) == 1:  # a single residual shares its row
+        return [*rows[:-1], [*rows[-1], *more]]
+    return [*rows, more]
 
 
 def _maps(found: Fields, x: str, y: str, time: int | None, at: str) -> list[list[Figure]]:

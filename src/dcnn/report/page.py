@@ -104,6 +104,7 @@ def _context(entries: Sequence[Entry], rows: Sequence[Row], title: str) -> dict[
         "run_metrics": shown_metrics(entries),
         "columns": columns,
         "references": references,
+        "single_seeds": any(c.verdict is not None and c.verdict.beyond is None for row in rows for c in row.cells),
         "has_published": any(cell.published is not None for row in rows for cell in row.cells),
         "same_data": entries[0].data if len({e.data for e in entries}) == 1 else None,
         "same_model": entries[0].model if len({e.model for e in entries}) == 1 else None,

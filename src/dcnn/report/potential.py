@@ -23,7 +23,8 @@ from dcnn.scaling import LabelScale
 from dcnn.train.config import AtomsConfig
 from dcnn.train.tasks import build_atoms, split_frames
 
-MOST_FRAMES = 300
+MOST_FRAMES, FEWEST_FRAMES = 300, 20
+MOST_ATOMS = 3000  # of all frames together, so that a page takes seconds for large molecules too
 MOST_DOTS = 700  # of one element in a parity plot
 FEW = 1000  # dots that may be larger
 AUDITED_FRAMES = 4
@@ -55,8 +56,9 @@ def open_potential(entry: Entry) -> tuple[AtomsTask, int]:
     assert isinstance(entry.config, AtomsConfig)
     state = checkpoint.load(entry.run.best)
     frames = split_frames(entry.config.data)
-    some = {name: _some(split, AUDITED_FRAMES if name == "train" else MOST_FRAMES) for name, split in frames.items()}
-    some["validation"] = some["validation"][:1]  # is not looked at
+    most = int(np.clip(MOST_ATOMS // len(frames["test"][0].z), FEWEST_FRAMES, MOST_FRAMES))
+    wanted = {"train": AUDITED_FRAMES, "validation": 1, "test": most}
+    some = {name: _some(split, wanted[name]) for name, split in frames.items()}
     task = build_atoms(entry.config, some, LabelScale.from_dict(state["task"]["scale"]))
     task.cast(getattr(torch, entry.config.training.stages[-1].dtype))
     try:

@@ -145,7 +145,7 @@ def _how_much(ours: float, theirs: float) -> str:
     if min(ours, theirs) <= 0:
         return f"{short(abs(ours - theirs))} {side}"
     ratio = max(ours, theirs) / min(ours, theirs)
-    return f"{(ratio - 1) * 100:.0f} % {side}" if ratio < 1.995 else f"{short(ratio, 2)}× {side}"
+    return f"{abs(ours / theirs - 1) * 100:.0f} % {side}" if ratio < 1.995 else f"{short(ratio, 2)}× {side}"
 
 
 def _reference_of(group: Group, groups: Sequence[Group], recipe: str) -> Group | None:
