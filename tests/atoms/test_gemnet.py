@@ -17,7 +17,7 @@ SIZES = {"atom": 16, "edge": 12, "triplet": 8, "bilinear": 6, "rbf": 4, "cbf": 5
 
 def network_of(**options: object) -> nn.Module:
     torch.manual_seed(0)
-    return build("gemnet", blocks=2, cutoff=4.0, **SIZES, **options).double()
+    return build("gemnet", blocks=2, cutoff=4.0, **({"zero_output": False} | SIZES | options)).double()
 
 
 def test_linear_molecules_train():
@@ -72,6 +72,16 @@ def test_scale_factors_are_constants_and_may_be_given():
     }
     with pytest.raises(InputError, match="did you mean 'atom_sum'"):
         network_of(scales={"atoms_sum": [2.0]})
+
+
+def test_radial_basis_and_zero_output():
+    molecules = checks.molecules(4.0)
+    for basis in ("gaussian", "bessel"):
+        assert network_of(radial_basis=basis)(molecules).all()
+        assert not network_of(radial_basis=basis, zero_output=True)(molecules).any()
+        checks.check_cutoff(network_of(radial_basis=basis))
+    with pytest.raises(InputError, match="unknown radial basis 'besel'; did you mean 'bessel'"):
+        network_of(radial_basis="besel")
 
 
 def test_activation_takes_the_place_of_the_output_blocks_alone():

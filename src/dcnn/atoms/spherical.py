@@ -20,6 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import jv, spherical_jn
 from torch import Tensor, nn
 
+from dcnn.atoms.bases import Gaussians
 from dcnn.atoms.structures import Neighbourhoods
 
 
@@ -96,6 +97,20 @@ class BesselBasis(nn.Module):
         """(P,) → (P, n_radial)."""
         x = (distance / self.cutoff).unsqueeze(-1)  # (P, 1)
         return envelope(x, self.exponent + 1) / x * torch.sin(self.frequencies * x)
+
+
+class GaussianBasis(nn.Module):
+    """e_n(d) = u(x)·exp(−(x − μ_n)²/2Δ²) with x = d/cutoff and centres μ_n over [0, 1], Δ apart."""
+
+    def __init__(self, n_radial: int, cutoff: float, exponent: int = 5) -> None:
+        super().__init__()
+        self.cutoff, self.exponent = cutoff, exponent
+        self.gaussians = Gaussians(0.0, 1.0, n_radial)
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """(P,) → (P, n_radial)."""
+        x = distance / self.cutoff
+        return self.gaussians(x) * envelope(x, self.exponent).unsqueeze(-1)
 
 
 class SphericalBesselBasis(nn.Module):
