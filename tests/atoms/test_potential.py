@@ -104,7 +104,7 @@ def test_unknown_elements_are_refused_with_their_place(ethanol_run):
     potential = Potential.load(ethanol_run)
     assert potential.elements == {1, 6, 8}
     frames = Dataset([molecule(), Structure([7, 14], [[0, 0, 0], [0, 0, 2.0]])], "eV", "new.xyz")
-    with pytest.raises(InputError, match=r"new.xyz, frame 1 holds N, Si, but .* trained on H, C, O only"):
+    with pytest.raises(InputError, match=r"new.xyz, frame 1: the structure holds N, Si, .* on H, C, O only"):
         potential.predict(frames)
     everything = Potential(Springs())
     assert everything.elements is None

@@ -14,11 +14,13 @@ from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from dcnn import checkpoint
-from dcnn.atoms.batching import Batcher
+from dcnn.atoms.batching import collate
+from dcnn.atoms.data.check import at
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.metrics import errors
 from dcnn.atoms.models import build
+from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import AtomsBatch, Structure
 from dcnn.errors import InputError, unknown
 from dcnn.scaling import LabelScale
@@ -107,7 +109,7 @@ class Potential:
             table[z] = self.scale.unscale_energy(0.0, [z]) * self.energy_unit_eV
         return table
 
-    def require_elements(self, z: Any, where: str = "the structure") -> None:
+    def require_elements(self, z: Any) -> None:
         """Raises if an atom is of an element that was not in the training frames."""
         if self.elements is None:
             return
@@ -115,7 +117,7 @@ class Potential:
         if strange:
             known = _symbols(sorted(self.elements))
             raise InputError(
-                f"{where} holds {_symbols(strange)}, but the potential was trained on {known} only; "
+                f"the structure holds {_symbols(strange)}, but the potential was trained on {known} only; "
                 "train it on frames that hold every element"
             )
 
@@ -163,15 +165,17 @@ class Potential:
         if isinstance(frames, Dataset):
             frames = frames.to_units(length="Ang")
         where = getattr(frames, "where", "frame {}".format)
-        batcher = Batcher(frames, self.cutoff, self.dtype)
-        for periodic, group in groupby(range(len(frames)), lambda number: bool(np.all(frames[number].pbc))):
-            numbers = list(group)
-            for first in range(0, len(numbers), BATCH):
-                chosen = numbers[first : first + BATCH]
-                structures = [frames[number] for number in chosen]
-                for number, structure in zip(chosen, structures, strict=True):
-                    self.require_elements(structure.z, where(number))
-                batch = batcher(chosen)
+        for first in range(0, len(frames), BATCH):
+            numbers = range(first, min(first + BATCH, len(frames)))
+            read = [(number, frames[number]) for number in numbers]
+            for periodic, group in groupby(read, lambda entry: bool(np.all(entry[1].pbc))):
+                structures, pairs = [], []
+                for number, structure in group:
+                    with at(where(number)):
+                        self.require_elements(structure.z)
+                        pairs.append(half_pairs(structure.positions, self.cutoff, structure.cell, structure.pbc))
+                    structures.append(structure)
+                batch = collate(structures, pairs, self.dtype)
                 yield structures, batch, self(batch, stress=periodic)
 
 
