@@ -90,11 +90,11 @@ def test_tables_sort_with_the_keyboard(tab):
     [("best", 3), ("original", 1), ("schnet best", 2), ("ADVECTION", 1), ("nothing like it", 0), ("", 4)],
 )
 def test_the_filter_keeps_what_matches_all_words(tab, words, shown):
-    tab.run(f"""(() => {{ const box = document.querySelector('input[type=search]');
+    tab.run(f"""(() => {{ const box = document.querySelector('input[data-for=all-runs]');
         box.value = '{words}'; box.dispatchEvent(new Event('input')); }})()""")
     assert len(tab.run(COLUMN.format(0))) == shown
     text = tab.run("document.getElementById('all-runs-count').textContent")
-    assert text == ("4 runs" if shown == 4 else f"{shown} of 4")
+    assert text == ("4 rows" if shown == 4 else f"{shown} of 4")
 
 
 def test_a_molecule_is_drawn_and_turns(tab):

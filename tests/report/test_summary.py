@@ -93,7 +93,7 @@ def test_published_numbers_stand_beside_ours_and_say_whether_the_direction_agree
     cell = rows_of(tmp_path, published=published)["schnet", "paper"].cells[0]
     assert (cell.published, cell.published_verdict.direction, cell.agrees) == (0.9, "better", False)
     text = write_page([tmp_path], tmp_path / "page.html", "t", published).read_text()
-    assert "paper 0.900, 26 % lower" in text
+    assert "published 0.900, 26 % lower" in text
     assert "✗ other way" in text
 
 

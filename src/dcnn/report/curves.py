@@ -162,7 +162,7 @@ def _strips(label: str, names: Sequence[str]) -> Chart:
 
 
 def _shortened(name: str, most: int = 24) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+    return name if len(name) <= most else "…" + name[1 - most :]  # the recipe stands last
 
 
 def series_figure(

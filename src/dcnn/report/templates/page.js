@@ -42,7 +42,7 @@ for (const input of document.querySelectorAll("input[data-for]")) {
       row.hidden = !words.every((word) => cells.some((text) => text.includes(word)));
       shown += !row.hidden;
     }
-    count.textContent = shown < rows.length ? `${shown} of ${rows.length}` : `${rows.length} runs`;
+    count.textContent = shown < rows.length ? `${shown} of ${rows.length}` : `${rows.length} rows`;
   };
   input.addEventListener("input", filter);
   filter();
