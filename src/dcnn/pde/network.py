@@ -217,7 +217,8 @@ class PdeNetwork(nn.Module):
         with torch.enable_grad():
             inputs = features.rows[0].detach().requires_grad_()  # (N, features)
             values = self.hidden(inputs)  # (N, fields)
-            columns = [gradient(column, inputs, create_graph=training) for column in values.unbind(1)]
+            kept = training or values.shape[1] > 1  # the next field's pass runs through the same graph
+            columns = [gradient(column, inputs, create_graph=kept) for column in values.unbind(1)]
         slopes = torch.stack(columns, dim=1)  # (N, fields, features)
         rows = [values if training else values.detach()]
         rows += [(slopes * row[:, None]).sum(2) for row in features.rows[1:]]  # (N, fields)
