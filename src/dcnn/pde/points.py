@@ -124,8 +124,10 @@ def draw(
         order = torch.randperm(len(boundary), generator=random)
         for i, (column, end) in enumerate(faces):
             boundary[order[i :: len(faces)], column] = end
-        initial[:, problem.axis("t")] = problem.domain["t"][0]
-        everywhere = torch.cat([initial, boundary, interior])
+        timed = "t" in problem.coordinates
+        if timed:
+            initial[:, problem.axis("t")] = problem.domain["t"][0]
+        everywhere = torch.cat([initial, boundary, interior] if timed else [boundary, interior])
         return everywhere, [(c, c.pick(problem, everywhere)) for c in conditions]
     interior, counts = problem.stretch(unit(collocation.domain)), {"initial": collocation.initial}
     return interior, [(c, c.place(problem, unit(counts.get(c.kind, collocation.boundary)))) for c in conditions]

@@ -141,7 +141,9 @@ class NetworkConfig(Section):
     alternate: str | None = Field(None, description="activation of every second layer")
     initialisation: Literal["glorot", "he", "moments"] = "glorot"
     batch_norm: bool = False
-    modes: int = Field(0, ge=0, description="waves for periodic and reflecting coordinates; 0: plain inputs")
+    modes: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        0, description="waves for periodic and reflecting coordinates; 0: plain inputs; auto: 4 if there are any"
+    )
     random_features: int = Field(0, ge=0, description="random Fourier features of the inputs")
     random_features_scale: float = Field(1.0, gt=0)
     residual: bool = Field(False, description="every hidden layer adds to its input")
@@ -149,8 +151,12 @@ class NetworkConfig(Section):
     scale_inputs: bool = Field(False, description="coordinates on [-1, 1]")
     transient: float | None = Field(None, gt=0, description="time scale of a fast start: log time, more points there")
     scale_fields: bool = Field(False, description="the problem's offset and unit for every field")
-    features: bool = Field(False, description="functions that the problem offers as further inputs")
-    hard: bool = Field(False, description="the problem's hard constraints instead of the terms they satisfy")
+    features: bool | Literal["auto"] = Field(
+        False, description="functions that the problem offers as further inputs; auto: if it offers any"
+    )
+    hard: bool | Literal["auto"] = Field(
+        False, description="the problem's hard constraints instead of the terms they satisfy; auto: if it states any"
+    )
 
 
 class PointsConfig(Section):
@@ -160,6 +166,7 @@ class PointsConfig(Section):
     boundary: int | None = Field(None, ge=1)
     initial: int | None = Field(None, ge=1)
     sampler: Literal["uniform", "latin_hypercube", "sobol", "grid", "hammersley"] | None = None
+    shared: bool | None = Field(None, description="equations on boundary and initial points too, as in the scripts")
     resample_every: int | None = Field(None, ge=1, description="steps between new points; none: always the same")
     adaptive: bool = Field(False, description="draw new points where the residual is large")
     causal: float | None = Field(None, gt=0, description="causal weighting in time, its strength ε")

@@ -17,20 +17,21 @@ from dcnn.pde.solution import Solution
 from dcnn.pde.task import PdeTask
 from dcnn.pde.units import term_units
 from dcnn.pde.windows import Windows
-from dcnn.train.config import PdeConfig, PdeLoss, ProblemConfig
+from dcnn.train.config import NetworkConfig, PdeConfig, PdeLoss, ProblemConfig
 
 KINDS = ("residual", "initial", "boundary", "data")
+AUTO_MODES = 4
 
 
 def build_pde(config: PdeConfig) -> PdeTask:
     """Problem, network, terms and points of a configuration; the caller has seeded torch."""
     truth = build_problem(config.problem)
     problem = truth.with_settings(**config.problem.regularise) if config.problem.regularise else truth
-    settings = config.network.model_dump()
     windows = config.points.time_windows
+    settings = network_settings(problem, config.network, windows)
     network = Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
-    embedded = config.network.modes > 0
-    conditions = problem.soft_conditions(embedded=embedded, hard=config.network.hard)
+    embedded = settings["modes"] > 0
+    conditions = problem.soft_conditions(embedded=embedded, hard=settings["hard"])
     terms = build_terms(problem, conditions, config.loss)
     points = config.points
     given = {
@@ -38,6 +39,7 @@ def build_pde(config: PdeConfig) -> PdeTask:
         "boundary": points.boundary,
         "initial": points.initial,
         "distribution": points.sampler,
+        "shared": points.shared,
     }
     return PdeTask(
         problem,
@@ -55,6 +57,18 @@ def build_pde(config: PdeConfig) -> PdeTask:
         truth=truth,
         reference=_file_reference(truth, config.problem),
     )
+
+
+def network_settings(problem: Problem, config: NetworkConfig, windows: int) -> dict[str, Any]:
+    """Keyword arguments of the network, "auto" replaced by what the problem offers."""
+    settings = config.model_dump()
+    if settings["modes"] == "auto":
+        settings["modes"] = AUTO_MODES if problem.periodic or problem.reflecting else 0
+    if settings["hard"] == "auto":
+        settings["hard"] = windows == 1 and bool(problem.hard_constraints())
+    if settings["features"] == "auto":
+        settings["features"] = bool(problem.features())
+    return settings
 
 
 def build_problem(config: ProblemConfig) -> Problem:
