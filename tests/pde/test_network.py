@@ -71,6 +71,36 @@ def test_periodic_inputs_make_every_derivative_periodic_in_float64():
         torch.testing.assert_close(low[letters], high[letters], rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("options", [{"features": True}, {"hard": True}, {"features": True, "hard": True}])
+def test_what_a_problem_knows_enters_with_its_derivatives(options):
+    torch.manual_seed(0)
+    problem = problems.get("diffusion_reaction", resolution=8)
+    net = PdeNetwork(problem, width=8, depth=2, modes=2, transient=0.1, scale_inputs=True, **options).double()
+    x = points(problem)
+    found = net.partials(net.at(x, problem.wanted))
+    expected = finite_difference(net, x, problem.wanted, problem.coordinates)
+    for letters in problem.wanted:
+        torch.testing.assert_close(found[letters], expected[letters], rtol=2e-6, atol=2e-6)
+
+
+def test_reflecting_walls_have_no_slope_whatever_the_weights():
+    net = network("diffusion_reaction", modes=3, features=True, hard=True)
+    x = points(net.problem, 12)
+    for i, (column, end) in enumerate((c, e) for c in (0, 1) for e in (-1.0, 1.0)):
+        x[3 * i : 3 * i + 3, column] = end
+    slopes = net.partials(net.at(x, ["x", "y"]))
+    torch.testing.assert_close(slopes["x"][:6], torch.zeros(6, 2, dtype=torch.float64), atol=1e-10, rtol=0)
+    torch.testing.assert_close(slopes["y"][6:], torch.zeros(6, 2, dtype=torch.float64), atol=1e-10, rtol=0)
+
+
+def test_time_may_be_logarithmic():
+    problem = problems.get("allen_cahn")  # t in [0, 1]
+    embedding = Embedding(problem, scale=True, transient=0.1)
+    t = torch.tensor([0.0, 0.1, 1.0], dtype=torch.float64)
+    found = embedding(torch.stack([torch.zeros(3, dtype=torch.float64), t], 1))[:, 1]
+    assert found.tolist() == pytest.approx([-1.0, 2 * math.log(2) / math.log(11) - 1, 1.0])
+
+
 def test_embedding_features_are_the_documented_waves():
     problem = problems.get("compressible")  # x in [-1, 1], t in [0, 1]
     features = Embedding(problem, modes=2)(torch.tensor([[0.25, 0.75]], dtype=torch.float64))
@@ -126,8 +156,9 @@ def test_random_initialisations_have_their_published_spread(kind):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("poisson", {"modes": 2}, "no coordinate is periodic"),
+        ("poisson", {"modes": 2}, "no coordinate is periodic or reflecting"),
         ("navier_stokes", {"hard": True}, "states no hard constraints"),
+        ("advection", {"features": True}, "offers no features"),
         ("advection", {"initialisation": "xavier"}, "unknown initialisation 'xavier'"),
         ("advection", {"activation": "tanhh"}, "did you mean 'tanh'"),
     ],

@@ -127,6 +127,14 @@ def test_adaptive_points_go_where_the_residual_is_large():
     assert (second < 0.1).double().mean() > 0.3
 
 
+def test_points_of_a_fast_start_are_even_in_logarithmic_time():
+    found = task("allen_cahn", points={"interior": 4096}, network={"transient": 0.01})
+    t = batch_of(found).interior[:, 1]
+    share = torch.log1p(t / 0.01) / math.log(101)
+    torch.testing.assert_close(share.sort().values, torch.linspace(0, 1, 4096, dtype=torch.float64), atol=2e-3, rtol=0)
+    assert found._fresh(1).interior[:, 1].mean() == pytest.approx(0.5, abs=0.02)  # the judgement stays uniform
+
+
 def test_causal_weights_fall_with_the_losses_before():
     found = task(points={"causal": 3.0, "interior": 100}, loss={"weights": {"advection": 2.0}})
     plain = found._residuals(found.problem, found.network, batch_of(found))["advection"]

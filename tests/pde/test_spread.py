@@ -1,0 +1,54 @@
+"""Initial data spread by diffusion alone, against the heat equation they solve."""
+
+import numpy as np
+import pytest
+import torch
+
+from dcnn.derivatives import partials
+from dcnn.pde.problems.diffusion_reaction import DiffusionReaction
+from dcnn.pde.problems.measured import cell_centres
+from dcnn.pde.spread import Spread
+
+START = np.random.default_rng(0).normal(size=(6, 10))
+RANGES = ((-1.0, 1.0), (0.0, 3.0))
+
+
+def columns(points):
+    return points[:, 0], points[:, 1], points[:, 2]
+
+
+def test_it_starts_from_the_cells():
+    x, y = (low + (high - low) * (np.arange(n) + 0.5) / n for (low, high), n in zip(RANGES, START.shape, strict=True))
+    grid = torch.as_tensor(np.stack([a.ravel() for a in np.meshgrid(x, y, [0.0], indexing="ij")], 1))
+    found = Spread(START, 0.3, *RANGES)(*columns(grid))
+    np.testing.assert_allclose(found.numpy().reshape(START.shape), START, atol=1e-12)
+
+
+def test_it_solves_the_heat_equation_between_walls():
+    spread = Spread(START, 0.03, *RANGES)
+    random = torch.rand(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    points = random * torch.tensor([2.0, 3.0, 1.0]) + torch.tensor([-1.0, 0.0, 0.1])
+    found = partials(lambda p: spread(*columns(p))[:, None], points, ["t", "xx", "yy"], ("x", "y", "t"))
+    torch.testing.assert_close(found["t"], 0.03 * (found["xx"] + found["yy"]), rtol=1e-9, atol=1e-9)
+    points[:, 0] = 1.0
+    slope = partials(lambda p: spread(*columns(p))[:, None], points, ["x"], ("x", "y", "t"))["x"]
+    torch.testing.assert_close(slope, torch.zeros_like(slope), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("early", [0.0, 2.0, 50.0])
+def test_waves_that_are_gone_are_left_out_without_a_trace(early):
+    spread = Spread(START, 0.5, *RANGES)
+    late = torch.tensor([[0.3, 1.1, 60.0], [-0.5, 2.0, 60.0]], dtype=torch.float64)
+    both = torch.cat([late, torch.tensor([[0.0, 0.0, early]], dtype=torch.float64)])
+    torch.testing.assert_close(spread(*columns(both))[:2], spread(*columns(late)), atol=1e-15, rtol=0)
+
+
+def test_diffusion_reaction_knows_its_fields_under_three_coefficients():
+    problem = DiffusionReaction(resolution=8)
+    x = torch.as_tensor(cell_centres(problem, "x", 8))
+    points = torch.cartesian_prod(x, x, torch.zeros(1, dtype=torch.float64))
+    start = problem.start().fields
+    for name, feature in problem.features().items():
+        np.testing.assert_allclose(feature(*columns(points)).numpy(), start[name[0]].ravel(), atol=1e-12)
+    assert sorted({f.diffusion for f in problem.spread.values()}) == pytest.approx([1e-3, np.sqrt(5e-6), 5e-3])
+    assert problem.hard_constraints()["v"].lift.diffusion == 5e-3
