@@ -48,7 +48,6 @@ class Training(Section):
     evaluate_every: int = Field(1, ge=1, description="epochs between validations")
     early_stop: int | None = Field(None, ge=1, description="validations without progress before stopping")
     select: Literal["best", "last"] = "best"
-    compile: bool = Field(False, description="trace loss and gradients into one compiled graph")
     devices: int = Field(1, ge=1)
     strategy: Literal["auto", "ddp"] = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
