@@ -3,6 +3,7 @@
 from dcnn.pde import data, problems
 from dcnn.pde.boundary import Dirichlet, Neumann, Outgoing
 from dcnn.pde.conditions import Condition, Initial, Periodic, Sampled
+from dcnn.pde.deepxde import from_deepxde, to_deepxde
 from dcnn.pde.field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.solution import Solution
@@ -21,5 +22,7 @@ __all__ = [
     "Sampled",
     "Solution",
     "data",
+    "from_deepxde",
     "problems",
+    "to_deepxde",
 ]

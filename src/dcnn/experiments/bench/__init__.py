@@ -1,0 +1,1 @@
+"""Speed and memory of a training step, ours against other tools; what `dcnn bench` runs."""
