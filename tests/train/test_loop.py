@@ -1,5 +1,6 @@
 """The loop: exact resume, the averaged weights that are kept, divergence as a result, and stages."""
 
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -157,6 +158,13 @@ def test_time_is_a_budget_too(tmp_path):
     result = run_in(tmp_path / "a", config(epochs=None, minutes=0.001), Line())
     assert result.status == "finished"
     assert result.values["seconds"] >= 0.06
+
+
+def test_minutes_of_the_processor_do_not_pass_while_others_have_it(tmp_path, monkeypatch):
+    ticks = itertools.count(0.0, 2.0)  # two seconds from one look at the clock to the next
+    monkeypatch.setattr("dcnn.train.loop.time.process_time", lambda: next(ticks))
+    result = run_in(tmp_path / "a", config(epochs=None, minutes=0.1, clock="cpu"), Line())
+    assert (result.values["steps"], result.values["seconds"]) == (3, 6.0)
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dcnn.activations import traced
 from dcnn.activations.base import Activation
 from dcnn.activations.dilogarithm import bernoulli, dilogarithm
 from dcnn.activations.series import horner, join, ones, taylor
@@ -101,7 +102,10 @@ class Tanh(Activation):
     vanishing_order = None
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x)
+        return traced.tanh(x) if isinstance(x, Tensor) and traced.tracing() else torch.tanh(x)
+
+    def derivatives(self, x: Tensor, n: int) -> tuple[Tensor, ...]:
+        return traced.tanh_derivatives(x, n) if traced.tracing() else super().derivatives(x, n)
 
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
         y = torch.tanh(x)

@@ -9,6 +9,7 @@ own functions over to objects that define ``__torch_function__``. Anything else 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ class UnsupportedError(TypeError):
     """An operation that has no rule for jets; `partials` then falls back to nested autograd."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Jet:
     """∂^α u for the multi-indices α of `terms`, stacked as `rows` (terms, N, features), the value first.
 
@@ -39,10 +41,9 @@ class Jet:
     [6.0, 3.0, 1.0]
     """
 
-    __slots__ = ("closed", "rows", "terms")
-
-    def __init__(self, rows: Tensor, terms: tuple[Index, ...], closed: tuple[Index, ...]) -> None:
-        self.rows, self.terms, self.closed = rows, terms, closed
+    rows: Tensor
+    terms: tuple[Index, ...]
+    closed: tuple[Index, ...]
 
     @classmethod
     def coordinates(cls, x: Tensor, wanted: Iterable[Index]) -> Jet:

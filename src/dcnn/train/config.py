@@ -42,12 +42,14 @@ class Training(Section):
     epochs: int | None = Field(None, ge=1)
     steps: int | None = Field(None, ge=1)
     minutes: float | None = Field(None, gt=0)
+    clock: Literal["wall", "cpu"] = Field("wall", description="what minutes are: cpu stays fair on a busy machine")
     batch_size: int = Field(20, ge=1)
     stages: tuple[Stage, ...] = (Stage(),)
     ema: float | None = Field(None, gt=0, lt=1, description="decay of the averaged weights that are kept")
     evaluate_every: int = Field(1, ge=1, description="epochs between validations")
     early_stop: int | None = Field(None, ge=1, description="validations without progress before stopping")
     select: Literal["best", "last"] = "best"
+    step: Literal["eager", "traced", "compiled"] = Field("eager", description="loss and gradients as one graph")
     devices: int = Field(1, ge=1)
     strategy: Literal["auto", "ddp"] = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"

@@ -18,6 +18,7 @@ from dcnn import checkpoint
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.train.config import AtomsConfig, PdeConfig, Stage, Training
 from dcnn.train.console import Console
+from dcnn.train.graphs import GraphStep, graph_step
 from dcnn.train.optim import MovingAverage, make_optimizer
 from dcnn.train.run import Result, Run, finite_or_none
 from dcnn.train.schedule import learning_rate, repeated, stage_at
@@ -110,6 +111,8 @@ def train(
         log.info("resumed after epoch %d", progress.epoch)
     log.info("dcnn %s, torch %s, %d parameters", dcnn._version.__version__, torch.__version__, _count(network))
     console.start(run.folder, settings)
+    graphs: dict[int, GraphStep | None] = {}  # of the current stage
+    clock = time.process_time if settings.clock == "cpu" else time.perf_counter
 
     while progress.status == "running":
         index, _ = stage_at(stages, progress.share(settings, task.steps_per_epoch))
@@ -120,7 +123,10 @@ def train(
             log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
 
         network.train()
-        began, sums, steps, rate = time.perf_counter(), dict[str, Tensor](), 0, 0.0
+        if index not in graphs:
+            residuals = Residuals(task)
+            graphs = {index: graph_step(settings.step, residuals, task.terms, task.weighting, fabric.world_size, log)}
+        began, sums, steps, rate = clock(), dict[str, Tensor](), 0, 0.0
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         elapsed_before = progress.seconds
         for batch in task.batches(progress.epoch, fabric.global_rank, fabric.world_size):  # 2.
@@ -128,13 +134,15 @@ def train(
             rate = stage.learning_rate if stage.optimizer == "lbfgs" else learning_rate(stage, within)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            report = _step(fabric, module, task, optimizer, parameters, batch, stage.clip_norm, progress.step)
+            report = _step(
+                fabric, module, task, optimizer, parameters, batch, stage.clip_norm, progress.step, graphs[index]
+            )
             if average:
                 average.update(network)
             for name, value in report.items():
                 sums[name] = sums[name] + value if name in sums else value
             steps, progress.step = steps + 1, progress.step + 1
-            progress.seconds = _agreed(fabric, elapsed_before + time.perf_counter() - began)
+            progress.seconds = _agreed(fabric, elapsed_before + clock() - began)
             used = progress.share(settings, task.steps_per_epoch)
             console.step(used, progress.step)
             if used >= 1 or stage_at(stages, used)[0] != index:
@@ -179,6 +187,7 @@ def _step(
     batch: Any,
     clip_norm: float | None,
     step: int,
+    graph: GraphStep | None,
 ) -> dict[str, Tensor]:
     """One update; returns the loss and every term's raw and weighted value, detached."""
     batch = fabric.to_device(batch)
@@ -186,10 +195,14 @@ def _step(
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        residuals = module(batch)
-        values = term_values(task.terms, residuals)
-        loss = task.weighting.combine(values, parameters, step, residuals)
-        fabric.backward(loss, inputs=parameters)  # the gradient at the points of the batch is not needed
+        if graph is not None:
+            values = graph(batch, step)  # leaves the gradients in the parameters
+            loss = task.weighting.combine(values, parameters, step)
+        else:
+            residuals = module(batch)
+            values = term_values(task.terms, residuals)
+            loss = task.weighting.combine(values, parameters, step, residuals)
+            fabric.backward(loss, inputs=parameters)  # the gradient at the points of the batch is not needed
         if clip_norm is not None:
             nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
         report.update(task.weighting.report(values), loss=loss.detach())

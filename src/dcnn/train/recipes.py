@@ -1,7 +1,8 @@
 """The recipes as data: what `original`, `paper` and `best` mean, for potentials and for PDE networks.
 
 Each is a partial configuration that the user's own values go on top of. Why each choice of `best` stands here is
-measured in results/atoms.md and results/pde.md.
+measured in results/atoms.md and results/pde.md. The others vary one thing, as the paper's ablations do: `irelu` is
+`original` with IReLU, `rescaled` is `paper` without it, `original-bn` and `paper-bn` have BatchNorm in a PDE network.
 """
 
 from __future__ import annotations
@@ -14,18 +15,15 @@ from dcnn.train.config import merge
 _SCRIPT_LOSS = {"energy": {"weight": 1.0, "norm": "l1"}, "forces": {"weight": 30.0, "norm": "l1"}}
 _SCRIPT_ADAM = {"optimizer": "adam", "learning_rate": 1e-4, "schedule": "constant"}
 
+_SCRIPT_BUDGET = {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"}
+_RAW = {"scale": {"references": None, "unit": 1.0}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
+_RESCALED = {"scale": {"references": None, "unit": "power_of_ten"}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
+
 ATOMS: dict[str, dict[str, Any]] = {
-    "original": {
-        "scale": {"references": None, "unit": 1.0},
-        "loss": _SCRIPT_LOSS,
-        "training": {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"},
-    },
-    "paper": {
-        "model": {"activation": "irelu", "normalization": False},
-        "scale": {"references": None, "unit": "power_of_ten"},
-        "loss": _SCRIPT_LOSS,
-        "training": {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"},
-    },
+    "original": _RAW,
+    "paper": {"model": {"activation": "irelu", "normalization": False}, **_RESCALED},
+    "irelu": {"model": {"activation": "irelu"}, **_RAW},
+    "rescaled": {"model": {"normalization": False}, **_RESCALED},
     "best": {
         "model": {"normalization": False},
         "scale": {"references": "elements", "unit": "force_rms"},
@@ -39,6 +37,7 @@ ATOMS: dict[str, dict[str, Any]] = {
             "batch_size": 5,
             "stages": [{"optimizer": "adam", "learning_rate": 1e-3, "warmup": 0.02, "clip_norm": 10.0}],
             "ema": 0.999,
+            "step": "traced",
         },
     },
 }
@@ -54,17 +53,13 @@ _SCRIPT_TRAINING = {
 }
 _LBFGS = {"optimizer": "lbfgs", "learning_rate": 1.0, "inner_iterations": 20}
 
+_SCRIPT_PDE = {"points": _SCRIPT_POINTS, "training": _SCRIPT_TRAINING}
+
 PDE: dict[str, dict[str, Any]] = {
-    "original": {
-        "network": {"activation": "tanh", "initialisation": "glorot"},
-        "points": _SCRIPT_POINTS,
-        "training": _SCRIPT_TRAINING,
-    },
-    "paper": {
-        "network": {"activation": "irelu", "initialisation": "glorot"},
-        "points": _SCRIPT_POINTS,
-        "training": _SCRIPT_TRAINING,
-    },
+    "original": {"network": {"activation": "tanh", "initialisation": "glorot"}, **_SCRIPT_PDE},
+    "original-bn": {"network": {"activation": "tanh", "initialisation": "glorot", "batch_norm": True}, **_SCRIPT_PDE},
+    "paper": {"network": {"activation": "irelu", "initialisation": "glorot"}, **_SCRIPT_PDE},
+    "paper-bn": {"network": {"activation": "irelu", "initialisation": "glorot", "batch_norm": True}, **_SCRIPT_PDE},
     "best": {
         "network": {
             "depth": 4,

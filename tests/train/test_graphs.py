@@ -1,0 +1,240 @@
+"""Traced and compiled steps: values, gradients and runs of the usual one; what they do where there is no graph."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from dcnn import activations, atoms
+from dcnn.atoms.task import AtomsTask
+from dcnn.losses import Fixed, Term, term_values, weighting
+from dcnn.scaling import LabelScale
+from dcnn.train.config import validate
+from dcnn.train.console import Console
+from dcnn.train.fit import Fabric
+from dcnn.train.graphs import GRAPHS, GraphStep, flattened, graph_step, rebuilt
+from dcnn.train.loop import Residuals, train
+from dcnn.train.pde_tasks import build_pde
+from dcnn.train.run import Run
+
+LOG = logging.getLogger("test_graphs")
+PDES = {
+    "reverse mode": {"problem": {"name": "advection", "fidelity": "scripts"}},
+    "jets of first order": {"problem": {"name": "compressible", "fidelity": "scripts"}},
+    "jets of second order": {
+        "problem": {"name": "allen_cahn"},
+        "network": {"hard": True, "activation": "integrated_silu"},
+    },
+    "waves": {"problem": {"name": "burgers"}, "network": {"scale_inputs": True, "residual": True, "adaptive": True}},
+    "unknown": {"problem": {"name": "advection", "trainable": ["beta"]}},
+}
+
+
+def pde(name="reverse mode", network=None, **training):
+    values = {
+        "kind": "pde",
+        "points": {"interior": 40, "boundary": 12, "initial": 20, "resample_every": 1},
+        **PDES[name],
+        "training": {"epochs": 3, **training},
+        "steps_per_epoch": 4,
+    }
+    values["network"] = {"width": 8, "depth": 3, **values.get("network", {}), **(network or {})}
+    torch.manual_seed(0)
+    config = validate(values)
+    return build_pde(config), config
+
+
+def potential(name):
+    torch.manual_seed(0)
+    frames = atoms.demo_dataset()[:12]
+    terms = (Term("energy"), Term("forces", 10.0))
+    network = atoms.build(name, normalization=False)
+    return AtomsTask(
+        network,
+        LabelScale.fit(frames, references="elements", unit="force_rms"),
+        dict.fromkeys(("train", "validation", "test"), frames),
+        terms,
+        Fixed(terms),
+        batch_size=3,
+        energy_per_atom=True,
+        energy_unit_eV=1.0,
+    )
+
+
+def usual(task, batch, step=0):
+    """Values and gradients by ordinary autograd."""
+    task.network.zero_grad()
+    values = term_values(task.terms, task.residuals(task.network, batch))
+    sum(term.weight_at(step) * values[term.name] for term in task.terms if term.name in values).backward()
+    return values, [p.grad for p in task.network.parameters()]
+
+
+def assert_the_same(task, step, batch, number=0):
+    values, gradients = usual(task, batch, number)
+    task.network.zero_grad()
+    found = step(batch, number)
+    for name, value in values.items():
+        torch.testing.assert_close(found[name], value.detach(), rtol=1e-5, atol=1e-7)
+    total = torch.cat([g.flatten() for g in gradients if g is not None]).norm()
+    for p, expected in zip(task.network.parameters(), gradients, strict=True):
+        assert (p.grad is None) == (expected is None)
+        if expected is not None:
+            assert p.grad.stride() == p.stride()
+            assert (p.grad - expected).norm() <= 1e-5 * total
+
+
+@pytest.mark.parametrize("name", PDES)
+def test_one_graph_serves_all_points_of_a_pde(name):
+    task, _ = pde(name)
+    step = GraphStep(Residuals(task), task.terms, LOG)
+    for batch in task.batches(0):
+        assert_the_same(task, step, batch)
+    assert len(step.graphs) == 1
+    assert not step.failed
+
+
+@pytest.mark.parametrize("name", ["schnet", "dimenet_plus_plus"])
+def test_one_graph_serves_all_frames_of_a_molecule(name):
+    task = potential(name)
+    step = GraphStep(Residuals(task), task.terms, LOG)
+    for batch in task.batches(0):
+        assert_the_same(task, step, batch)
+    assert len(step.graphs) == 1
+    assert not step.failed
+
+
+@pytest.mark.parametrize("name", ["schnet", "gemnet"])
+def test_indices_are_inputs_and_not_constants(name):
+    task = potential(name)
+    task.network.cutoff = 1.4  # chains: the pairs depend on the order of the atoms
+    step = GraphStep(Residuals(task), task.terms, LOG)
+    line = torch.tensor([[1.2 * i + 0.1 * i % 2, 0.3 * (i % 3), 0.1 * i] for i in range(5)])
+    lists = []
+    for order in ([0, 1, 2, 3, 4], [0, 3, 1, 4, 2], [2, 0, 4, 1, 3]):
+        chain = atoms.batch(z=[6, 1, 8, 6, 7], positions=line[order], cutoff=1.4)
+        chain.energy, chain.forces = torch.zeros(1, dtype=torch.float64), torch.zeros(5, 3)
+        assert_the_same(task, step, chain)
+        lists.append((chain.pair_i.tolist(), chain.pair_j.tolist()))
+    assert len({str(pairs) for pairs in lists}) == 3
+    assert len(step.graphs) == 1
+    assert not step.failed
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's own, on import
+def test_a_real_compiler_gives_the_same_step():
+    task, _ = pde(network={"depth": 1})
+    step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
+    first, second, *_ = task.batches(0)
+    assert_the_same(task, step, first)
+    assert_the_same(task, step, second)
+    assert not step.failed
+
+
+def test_weights_of_terms_may_change_with_the_step():
+    task, _ = pde()
+    task.terms = tuple(Term(t.name, weight=lambda step, k=k: (k + 1.0) * step) for k, t in enumerate(task.terms))
+    step = GraphStep(Residuals(task), task.terms, LOG)
+    batch = next(iter(task.batches(0)))
+    for number in (1, 5):
+        assert_the_same(task, step, batch, number)
+    assert len(step.graphs) == 1
+
+
+def test_many_shapes_go_on_without_graphs(caplog):
+    task = potential("schnet")
+    step = GraphStep(Residuals(task), task.terms, LOG)
+    with caplog.at_level(logging.INFO, logger=LOG.name):
+        for size in range(1, GRAPHS + 3):
+            assert_the_same(task, step, task._batchers["train"](range(size)))
+    assert caplog.text.count("further ones get none") == 1
+    assert len(step.graphs) == GRAPHS
+
+
+@pytest.mark.parametrize("trouble", ["no compiler", "wrong numbers"])
+def test_trouble_is_logged_and_the_step_stays_right(monkeypatch, caplog, trouble):
+    def broken(graph, **_):
+        if trouble == "no compiler":
+            raise RuntimeError("No working C++ compiler found\nand more")
+        return lambda *inputs: tuple(None if t is None else 2 * t for t in graph(*inputs))
+
+    monkeypatch.setattr(torch, "compile", broken)
+    task, _ = pde()
+    step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
+    for batch in task.batches(0):
+        assert_the_same(task, step, batch)
+    assert step.failed
+    message = "No working C++ compiler found)" if trouble == "no compiler" else "it differs from the usual one"
+    assert [r.levelname for r in caplog.records if message in r.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("network", "weights", "processes", "reason"),
+    [
+        (nn.Linear(1, 1), "fixed", 2, "several processes"),
+        (nn.Linear(1, 1), "softadapt", 1, "depend on their values"),
+        (nn.BatchNorm1d(3), "fixed", 1, "batch statistics"),
+        (nn.Dropout(), "fixed", 1, "dropout"),
+    ],
+)
+def test_what_has_no_graph_says_why(caplog, network, weights, processes, reason):
+    terms = (Term("a"), Term("b"))
+    with caplog.at_level(logging.INFO, logger=LOG.name):
+        assert graph_step("traced", network, terms, weighting.get(weights, terms), processes, LOG) is None
+    assert reason in caplog.text
+
+
+def test_a_batch_is_taken_apart_and_put_together():
+    task = potential("gemnet")
+    batch = next(iter(task.batches(0)))
+    _ = batch.neighbourhoods
+    tensors, key = flattened(batch, ("neighbourhoods",))
+    twin = rebuilt(batch, ("neighbourhoods",), [t.clone() for t in tensors])
+    again, same = flattened(twin, ("neighbourhoods",))
+    assert key == same
+    assert all(a is not b and torch.equal(a, b) for a, b in zip(tensors, again, strict=True))
+    assert twin.n_systems == batch.n_systems
+    assert flattened(task._batchers["train"]([0]))[1] != flattened(batch)[1]
+
+
+def run_in(folder, task, config, resume=False):
+    run = Run(folder) if resume else Run.create(folder, config)
+    return train(Fabric(accelerator="cpu", devices=1), task, config, run, Console(), resume)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_a_traced_run_is_the_usual_run_and_resumes(tmp_path, optimizer):
+    stages = [{"optimizer": optimizer, "learning_rate": 0.01, "inner_iterations": 2, "dtype": "float64"}]
+    settings = {"stages": stages, "ema": 0.9}
+    expected = run_in(tmp_path / "usual", *pde(**settings))
+    found = run_in(tmp_path / "traced", *pde(**settings, step="traced"))
+    assert found.test["loss"] == pytest.approx(expected.test["loss"], rel=1e-6)
+    assert "traced step: graph of" in (tmp_path / "traced" / "log.txt").read_text()
+
+    task, config = pde(**settings, step="traced")
+    evaluate, calls = task.evaluate, []
+
+    def stopping(network, split):
+        calls.append(split)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return evaluate(network, split)
+
+    task.evaluate = stopping
+    with pytest.raises(KeyboardInterrupt):
+        run_in(tmp_path / "parts", task, config)
+    again = run_in(tmp_path / "parts", *pde(**settings, step="traced"), resume=True)
+    assert again.test["loss"] == pytest.approx(found.test["loss"], rel=1e-12)
+
+
+def test_tanh_in_a_trace_has_all_its_derivatives():
+    x, tanh = torch.linspace(-6, 6, 31, dtype=torch.float64), activations.get("tanh")
+    traced = make_fx(lambda t: tanh.derivatives(t, 4))(x)
+    torch.testing.assert_close(traced(x), tuple(tanh.derivatives(x, 4)), rtol=1e-12, atol=1e-13)
+
+    def slope_of_third(t):
+        t = t.detach().requires_grad_()
+        return torch.autograd.grad(tanh.derivatives(t, 3)[3].sum(), t)[0]
+
+    torch.testing.assert_close(make_fx(slope_of_third)(x)(x), tanh.derivative(x, 4), rtol=1e-12, atol=1e-13)
