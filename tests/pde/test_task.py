@@ -1,5 +1,6 @@
 """The task of a PDE: residuals against autograd, points, causal weights, windows of time, honest errors."""
 
+import itertools
 import math
 
 import numpy as np
@@ -202,6 +203,27 @@ def test_a_window_starts_from_the_end_and_the_weights_of_the_one_before():
     )
 
 
+def test_hard_constraints_hold_in_the_first_window_and_shape_the_others():
+    found = task(points={"time_windows": 3}, network={"hard": True, "modes": 2})
+    x = torch.rand(9, 2, dtype=torch.float64)
+    x[:, 1] = 0.0
+    torch.testing.assert_close(found.network(x)[:, 0], found.problem.profile(x[:, 0]))
+    assert set(by_name(found)) == {"advection"}
+    found.begin(1)
+    assert set(by_name(found)) == {"advection", "initial_u"}
+    x[:, 1] = 1.0
+    second = found.network.networks[1]
+    expected = found.problem.profile(x[:, 0]) + 1.0 * second.hidden(second.embedding(x))[:, 0]
+    torch.testing.assert_close(second(x)[:, 0], expected)
+
+
+def test_windows_may_grow_with_time():
+    network = Windows(problems.get("advection"), 3, transient=0.1)
+    ratio = [(b + 0.1) / (a + 0.1) for a, b in itertools.pairwise(network.edges)]
+    assert ratio == pytest.approx([ratio[0]] * 3)
+    assert (network.edges[0], network.edges[-1]) == (0.0, pytest.approx(2.0))
+
+
 def test_windows_carry_initial_derivatives_on():
     found = task("wave", points={"time_windows": 2})
     found.begin(1)
@@ -214,7 +236,6 @@ def test_windows_carry_initial_derivatives_on():
     ("name", "network", "message"),
     [
         ("poisson", {}, "no coordinate t"),
-        ("advection", {"hard": True}, "network.hard cannot be combined"),
         ("advection", {"batch_norm": True}, "network.batch_norm cannot be combined"),
     ],
 )

@@ -14,7 +14,7 @@ from dcnn.pde.solution import Array, Solution
 from dcnn.pde.windows import Windows
 
 LAST_TIMES = 20  # what the published scripts test on
-CHUNK = 65536  # points evaluated at once
+CHUNK = 16384  # points evaluated at once
 DOMAIN = 200_000  # points for the errors of the whole domain
 COARSE = 20_000  # points of a validation
 

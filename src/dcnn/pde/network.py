@@ -99,6 +99,7 @@ class PdeNetwork(nn.Module):
         self.features = problem.features() if features else {}
         if features and not self.features:
             raise InputError(f"{problem.where}: offers no features; leave out network.features")
+        self._feature_units = self._measure_features()
         widths = [self.embedding.width + len(self.features), *[width] * depth]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(depth if batch_norm else 0))
@@ -119,6 +120,14 @@ class PdeNetwork(nn.Module):
         self.register_buffer("offset", torch.tensor(offset))
         self.register_buffer("unit", torch.tensor([unit for _, unit in scaled]))
         self._initialise(initialisation)
+
+    def _measure_features(self) -> list[float]:
+        """The standard deviation of each feature over the domain: the network sees them of order one."""
+        random = torch.Generator().manual_seed(0)
+        x = self.problem.stretch(torch.rand(1024, len(self.problem.coordinates), generator=random, dtype=torch.float64))
+        named = dict(zip(self.problem.coordinates, x.unbind(1), strict=True))
+        values = [call_by_name(f, named, f"feature {name}") for name, f in self.features.items()]
+        return [float(value.std()) or 1.0 for value in values]
 
     def _initialise(self, kind: str) -> None:
         if kind not in INITIALISATIONS:
@@ -168,7 +177,10 @@ class PdeNetwork(nn.Module):
         constraints = [(field, self.hard.get(field)) for field in self.problem.fields]
         return torch.stack(
             [
-                *(column(function, f"feature {name}") for name, function in self.features.items()),
+                *(
+                    column(function, f"feature {name}") / unit
+                    for (name, function), unit in zip(self.features.items(), self._feature_units, strict=True)
+                ),
                 *(column(hard.lift if hard else None, f"lift of {field}") for field, hard in constraints),
                 *(column(hard.factor if hard else None, f"factor of {field}", 1.0) for field, hard in constraints),
             ],

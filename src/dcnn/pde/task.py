@@ -61,7 +61,8 @@ class PdeTask:
         self.resample_every, self.adaptive, self.causal = resample_every, adaptive, causal
         self.transient = transient
         self.active = {term.name for term in terms if term.weight != 0}
-        found = problem.soft_conditions(embedded=embedded, hard=bool(network.hard))
+        exact = bool(network.hard) and not isinstance(network, Windows)  # later windows start anew
+        found = problem.soft_conditions(embedded=embedded, hard=exact)
         self.conditions = [c for c in found if self.active.intersection(c.terms(problem))]
         self.dtype = torch.float32
         self.cast(torch.float32)

@@ -17,27 +17,31 @@ from torch import Tensor, nn
 from dcnn.errors import InputError
 from dcnn.pde.conditions import Condition, Initial
 from dcnn.pde.network import Located, PdeNetwork
-from dcnn.pde.problem import Hard, Problem
+from dcnn.pde.problem import Problem
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Points of all windows: the rows of each window, prepared for its network."""
+    """Points of several windows: the rows of each, prepared for its network."""
 
     points: Tensor  # (N, coordinates)
+    windows: tuple[int, ...]
     rows: tuple[Tensor, ...]
     located: tuple[Located, ...]
 
     def to(self, device: Any) -> Pieces:
         if self.points.device == torch.device(device):
             return self
-        return Pieces(
-            self.points.to(device), tuple(r.to(device) for r in self.rows), tuple(x.to(device) for x in self.located)
-        )
+        rows, located = tuple(r.to(device) for r in self.rows), tuple(x.to(device) for x in self.located)
+        return Pieces(self.points.to(device), self.windows, rows, located)
 
 
 class Windows(nn.Module):
-    """`count` networks, the k-th for edges[k] ≤ t < edges[k + 1]; options are those of :class:`PdeNetwork`."""
+    """`count` networks, the k-th for edges[k] ≤ t < edges[k + 1]; options are those of :class:`PdeNetwork`.
+
+    Windows are of equal length; with `transient` τ, in log(1 + (t − t₀)/τ). Hard constraints hold exactly in the first
+    window and are the form of the fields, u = lift + factor · network, in the others.
+    """
 
     batch_norm = False
 
@@ -45,16 +49,14 @@ class Windows(nn.Module):
         super().__init__()
         if "t" not in problem.coordinates:
             raise InputError(f"{problem.where}: points.time_windows={count}, but there is no coordinate t")
-        for option in ("hard", "batch_norm"):
-            if options.get(option):
-                raise InputError(f"network.{option} cannot be combined with points.time_windows={count}")
+        if options.get("batch_norm"):
+            raise InputError(f"network.batch_norm cannot be combined with points.time_windows={count}")
         if any(condition.kind == "data" and not _starts(condition) for condition in problem.conditions()):
             raise InputError(f"{problem.where}: measured data cannot be combined with points.time_windows={count}")
-        low, high = problem.domain["t"]
         self.problem, self.current = problem, 0
-        self.hard: dict[str, Hard] = {}  # a constraint at the start of time is none at the start of a window
-        self.edges = [low + (high - low) * k / count for k in range(count + 1)]
+        self.edges = window_edges(*problem.domain["t"], count, options.pop("transient", None))
         self.networks = nn.ModuleList(PdeNetwork(self._window(k), **options) for k in range(count))
+        self.hard = self.network(0).hard
         self._train_only(0)
 
     def _window(self, k: int) -> Problem:
@@ -85,33 +87,50 @@ class Windows(nn.Module):
     def conditions(self, found: Sequence[Condition]) -> list[Condition]:
         """Those of the current window: after the first, the start is where the window before ended."""
         if self.current == 0:
-            return list(found)
+            exact = {term for constraint in self.hard.values() for term in constraint.satisfies}
+            return [condition for condition in found if not exact.issuperset(condition.terms(self.problem))]
         before = self.network(self.current - 1)
         return [Continued(condition, before) if _starts(condition) else condition for condition in found]
 
     def forward(self, x: Tensor) -> Tensor:
         """Fields (N, fields) at the points x (N, coordinates)."""
-        return self._joined(x, [net(x[rows]) for net, rows in zip(self.networks, self._rows(x), strict=True)])
+        found = self._rows(x)
+        return _in_order([self.networks[k](x[rows]) for k, rows in found.items()], tuple(found.values()))
 
     def at(self, points: Tensor, wanted: Sequence[str]) -> Pieces:
         """The points prepared for :meth:`partials`, each by the network of its window."""
-        rows = self._rows(points)
-        located = (self.network(k).at(points[r], wanted) for k, r in enumerate(rows))
-        return Pieces(points, tuple(rows), tuple(located))
+        found = self._rows(points)
+        located = (self.network(k).at(points[rows], wanted) for k, rows in found.items())
+        return Pieces(points, tuple(found), tuple(found.values()), tuple(located))
 
     def partials(self, pieces: Pieces) -> dict[str, Tensor]:
         """Every wanted derivative (N, fields) at prepared points."""
-        found = [self.network(k).partials(located) for k, located in enumerate(pieces.located)]
-        return {letters: self._joined(pieces.points, [f[letters] for f in found], pieces.rows) for letters in found[0]}
+        parts = [self.network(k).partials(x) for k, x in zip(pieces.windows, pieces.located, strict=True)]
+        return {letters: _in_order([part[letters] for part in parts], pieces.rows) for letters in parts[0]}
 
-    def _rows(self, x: Tensor) -> list[Tensor]:
+    def _rows(self, x: Tensor) -> dict[int, Tensor]:
+        """The rows of each window that has any."""
         edges = torch.tensor(self.edges[1:-1], dtype=x.dtype, device=x.device)
         window = torch.bucketize(x[:, self.problem.axis("t")].contiguous(), edges, right=True)  # (N,)
-        return [(window == k).nonzero()[:, 0] for k in range(len(self.networks))]
+        return {k: (window == k).nonzero()[:, 0] for k in window.unique().tolist()}
 
-    def _joined(self, x: Tensor, parts: Sequence[Tensor], rows: Sequence[Tensor] | None = None) -> Tensor:
-        order = torch.cat(list(self._rows(x) if rows is None else rows))
-        return torch.cat(list(parts))[order.argsort()]
+
+def _in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
+    """The parts stacked, then each row where it came from."""
+    return torch.cat(list(parts))[torch.cat(list(rows)).argsort()]
+
+
+def window_edges(begin: float, end: float, count: int, transient: float | None = None) -> list[float]:
+    """count + 1 times from `begin` to `end`, evenly spaced or, with `transient` τ, in log(1 + (t − begin)/τ).
+
+    >>> window_edges(0.0, 3.0, 2), window_edges(0.0, 3.0, 2, transient=1.0)
+    ([0.0, 1.5, 3.0], [0.0, 1.0, 3.0])
+    """
+    shares = [k / count for k in range(count + 1)]
+    if transient is not None:
+        whole = (end - begin) / transient
+        shares = [((1 + whole) ** share - 1) / whole for share in shares]
+    return [begin + (end - begin) * share for share in shares]
 
 
 class Continued(Initial):

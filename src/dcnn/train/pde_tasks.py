@@ -28,10 +28,10 @@ def build_pde(config: PdeConfig) -> PdeTask:
     truth = build_problem(config.problem)
     problem = truth.with_settings(**config.problem.regularise) if config.problem.regularise else truth
     windows = config.points.time_windows
-    settings = network_settings(problem, config.network, windows)
+    settings = network_settings(problem, config.network)
     network = Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
     embedded = settings["modes"] > 0
-    conditions = problem.soft_conditions(embedded=embedded, hard=settings["hard"])
+    conditions = problem.soft_conditions(embedded=embedded, hard=settings["hard"] and windows == 1)
     terms = build_terms(problem, conditions, config.loss)
     points = config.points
     given = {
@@ -51,7 +51,7 @@ def build_pde(config: PdeConfig) -> PdeTask:
         resample_every=points.resample_every,
         adaptive=points.adaptive,
         causal=points.causal,
-        transient=config.network.transient,
+        transient=config.network.transient if windows == 1 else None,
         steps_per_epoch=config.steps_per_epoch,
         seed=config.seed,
         truth=truth,
@@ -59,13 +59,13 @@ def build_pde(config: PdeConfig) -> PdeTask:
     )
 
 
-def network_settings(problem: Problem, config: NetworkConfig, windows: int) -> dict[str, Any]:
+def network_settings(problem: Problem, config: NetworkConfig) -> dict[str, Any]:
     """Keyword arguments of the network, "auto" replaced by what the problem offers."""
     settings = config.model_dump()
     if settings["modes"] == "auto":
         settings["modes"] = AUTO_MODES if problem.periodic or problem.reflecting else 0
     if settings["hard"] == "auto":
-        settings["hard"] = windows == 1 and bool(problem.hard_constraints())
+        settings["hard"] = bool(problem.hard_constraints())
     if settings["features"] == "auto":
         settings["features"] = bool(problem.features())
     return settings
