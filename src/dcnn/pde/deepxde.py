@@ -65,7 +65,7 @@ def to_deepxde(network: nn.Module) -> Any:
     layers = list(network)
     for i, module in enumerate(layers):
         last = i == len(layers) - 1
-        if not isinstance(module, Activation if i % 2 and not last else nn.Linear):
+        if not isinstance(module, Activation if i % 2 else nn.Linear) or (last and i % 2):
             raise InputError(f"to_deepxde: layer {i} is {module}; an FNN alternates Linear and activation layers")
     return _fnn(dde, layers[0::2], layers[1::2])
 
