@@ -155,3 +155,15 @@ def test_official_splits_given_as_two_files():
     assert "split 02" in split.origin
     places = [frame.info["index"] for frame in data]
     assert len(set(places)) == 2000
+
+
+def test_the_authors_folders_hold_one_pickled_list_a_part(tmp_path):
+    for part, numbers in (("train", [4, 0, 2]), ("valid", [1]), ("test", [3])):
+        (tmp_path / f"{part}.pkl").write_bytes(pickle.dumps(numbers))
+    split = read_split(tmp_path, 5)
+    assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == ([4, 0, 2], [1], [3])
+    with pytest.raises(InputError, match="frame 4, there are 4"):
+        read_split(tmp_path, 4)
+    (tmp_path / "train.pkl").unlink()
+    with pytest.raises(InputError, match="no list of training frames"):
+        read_split(tmp_path, 5)

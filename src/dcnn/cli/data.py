@@ -1,8 +1,9 @@
-"""``dcnn data``: look at files of frames, make new ones, convert them."""
+"""``dcnn data``: look at files of frames, make new ones, convert them, fetch public ones."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +15,13 @@ from rich.table import Table
 
 from dcnn.atoms.data import Recipe, inspect, load, write
 from dcnn.atoms.data import make as make_frames
+from dcnn.cli.progress import progress
 from dcnn.errors import InputError
+from dcnn.experiments.fetch import DATASETS, choose, unpack
+from dcnn.experiments.fetch import fetch as fetch_file
+from dcnn.pde.cache import cache_directory
 
-app = typer.Typer(help="Look at, make and convert files of labelled frames.", no_args_is_help=True)
+app = typer.Typer(help="Look at, make, convert and fetch files of labelled frames.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="npz, xyz, db, traj, lmdb, an archive of xsf files, or a folder")]
 Labels = Annotated[str | None, typer.Option(help="md17: the original labels of an rMD17 file")]
@@ -114,6 +119,28 @@ def convert(
         dataset = dataset[:first]
     write(dataset.to_units(*_parts(to_units)), output)
     Console(soft_wrap=True).print(f"{len(dataset)} frames in {output}", highlight=False)
+
+
+@app.command()
+def fetch(
+    dataset: Annotated[str, typer.Argument(help=", ".join(DATASETS))],
+    only: Annotated[
+        str | None, typer.Option("--molecules", "--problems", help="molecules (or PDEs of pdebench), by commas")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="$DCNN_DATA, else ~/.cache/dcnn")] = None,
+) -> None:
+    """Downloads a public data set, verifies and unpacks it; what was interrupted goes on when repeated.
+
+    Example: dcnn data fetch md17 --molecules ethanol,aspirin -o data
+    """
+    files, keys = choose(dataset, [name.strip() for name in only.split(",")] if only else None)
+    folder = output or Path(os.environ.get("DCNN_DATA") or cache_directory())
+    for remote in files:
+        with progress(Path(remote.file).name, "bytes") as show:
+            path, done = fetch_file(remote, folder, show)
+        typer.echo(done)
+        if remote.unpack:
+            typer.echo(f"unpacked {len(unpack(remote, path, keys))} files in {path.parent}")
 
 
 def _parts(units: str | None) -> list[str]:
