@@ -39,10 +39,10 @@ def test_a_grid_runs_once_and_is_kept(tmp_path):
 
 def test_a_killed_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     started = []
-    start = grid._start
+    start = grid.start
 
-    def start_and_kill_once(cell, folder):
-        process = start(cell, folder)
+    def start_and_kill_once(config, folder):
+        process = start(config, folder)
         started.append(folder)
         if len(started) == 1:
             while not Run(folder).last.exists() and process.poll() is None:
@@ -50,7 +50,7 @@ def test_a_killed_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
             process.kill()
         return process
 
-    monkeypatch.setattr(grid, "_start", start_and_kill_once)
+    monkeypatch.setattr(grid, "start", start_and_kill_once)
     (run,) = run_grid(cells(recipes=("best",), epochs=40), tmp_path, jobs=1)
     assert len(started) == 2
     assert run["epochs"] == 40

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dcnn.errors import DcnnError
+from dcnn.experiments.process import RETRIES, last_words, start
 from dcnn.train import AtomsConfig, PdeConfig, Run
 from dcnn.train.config import to_yaml
-
-RETRIES = 2
 
 
 @dataclass(frozen=True)
@@ -58,50 +55,27 @@ def run_grid(
         while waiting or running:
             while waiting and len(running) < jobs:
                 cell, path, tries = waiting.pop(0)
-                running.append(_Running(cell, path, _start(cell, path), tries))
+                running.append(_Running(cell, path, start(to_yaml(cell.config), path), tries))
             time.sleep(0.5)
             for entry in [entry for entry in running if entry.process.poll() is not None]:
                 running.remove(entry)
+                entry.process.communicate()
                 if (entry.folder / "result.json").exists():
                     continue
                 if entry.tries >= RETRIES or entry.process.returncode == 2:
-                    raise DcnnError(f"{entry.folder}: {_last_words(entry.folder)}")
+                    raise DcnnError(f"{entry.folder}: {last_words(entry.folder)}")
                 waiting.append((entry.cell, entry.folder, entry.tries + 1))
             watch([entry.cell.name for entry in running], len(cells) - len(waiting) - len(running))
     finally:
         for entry in running:
             entry.process.terminate()
+            entry.process.communicate()
     return [collect(cell, folder / cell.name) for cell in cells]
 
 
 def collect(cell: Cell, folder: Path) -> dict[str, Any]:
     """What a finished cell has to say."""
     return {**cell.labels, "folder": str(folder), **Run(folder).result().values, "recipe": cell.config.recipe}
-
-
-def _start(cell: Cell, folder: Path) -> subprocess.Popen[bytes]:
-    """`dcnn train` in a process of its own, one thread, its output in the cell's folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    run = Run(folder)
-    if not run.config_file.exists():
-        (folder / "cell.yaml").write_text(to_yaml(cell.config))
-        arguments = [str(folder / "cell.yaml"), "-o", str(folder)]
-    else:
-        arguments = ["--resume", str(folder)]
-    threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with (folder / "output.txt").open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "dcnn.cli", "train", *arguments],
-            env=os.environ | threads,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
-
-
-def _last_words(folder: Path) -> str:
-    lines = (folder / "output.txt").read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "the process ended without a word"
 
 
 def write_json(path: Path, runs: Sequence[dict[str, Any]], **more: Any) -> None:
