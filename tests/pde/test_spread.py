@@ -35,6 +35,16 @@ def test_it_solves_the_heat_equation_between_walls():
     torch.testing.assert_close(slope, torch.zeros_like(slope), atol=1e-12, rtol=0)
 
 
+def test_its_derivatives_in_closed_form_are_those_of_autograd():
+    spread = Spread(START, 0.03, *RANGES)
+    points = torch.rand(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    letters = ["", "x", "y", "t", "xx", "xy", "yt", "tt", "xxt", "yyy"]
+    expected = partials(lambda p: spread(*columns(p))[:, None], points, letters, ("x", "y", "t"), mode="nested")
+    found = spread.partials(*columns(points), letters)
+    for word in letters:
+        torch.testing.assert_close(found[word], expected[word][:, 0], rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("early", [0.0, 2.0, 50.0])
 def test_waves_that_are_gone_are_left_out_without_a_trace(early):
     spread = Spread(START, 0.5, *RANGES)

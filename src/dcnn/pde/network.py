@@ -163,29 +163,45 @@ class PdeNetwork(nn.Module):
 
     def known(self, x: Tensor) -> Tensor:
         """(N, features + 2 fields): what the problem knows: features, lifts and factors (0 and 1 if not hard)."""
-        named = dict(zip(self.problem.coordinates, x.unbind(1), strict=True))
-        found: dict[Any, Tensor] = {}  # a lift may be a feature, too
+        return self._known(x, ("",))[""]
 
-        def column(function: Callable[..., Any] | None, what: str, otherwise: float = 0.0) -> Tensor:
-            if function is None:
-                return torch.full_like(x[:, 0], otherwise)
-            if function not in found:
+    def _known(self, x: Tensor, letters: Sequence[str]) -> dict[str, Tensor]:
+        """Derivatives of :meth:`known`; a function that offers `partials` of its own is asked for them."""
+        names = self.problem.coordinates
+        found: dict[Any, dict[str, Tensor]] = {}  # a lift may be a feature, too
+
+        def derivatives(function: Callable[..., Any], what: str) -> dict[str, Tensor]:
+            def column(x: Tensor) -> Tensor:
+                named = dict(zip(names, x.unbind(1), strict=True))
                 value = call_by_name(function, named, f"{self.problem.where}: {what}")
-                found[function] = torch.as_tensor(value).to(x).expand(len(x))  # (N,)
-            return found[function]
+                return torch.as_tensor(value).to(x).expand(len(x))[:, None]  # (N, 1)
 
+            if list(letters) == [""]:
+                return {"": column(x)[:, 0]}
+            if hasattr(function, "partials"):
+                offered: dict[str, Tensor] = function.partials(*x.unbind(1), letters)
+                return offered
+            return {word: value[:, 0].detach() for word, value in partials(column, x, letters, names, "nested").items()}
+
+        columns: list[dict[str, Tensor]] = []
+        for function, what, otherwise, unit in self._known_functions():
+            if function is None:
+                columns.append({word: torch.full_like(x[:, 0], 0.0 if word else otherwise) for word in letters})
+                continue
+            if function not in found:
+                found[function] = derivatives(function, what)
+            columns.append({word: value / unit for word, value in found[function].items()})
+        return {word: torch.stack([column[word] for column in columns], dim=1) for word in letters}
+
+    def _known_functions(self) -> list[tuple[Callable[..., Any] | None, str, float, float]]:
+        """(function, its description, the value without one, its unit) of every column of :meth:`known`."""
         constraints = [(field, self.hard.get(field)) for field in self.problem.fields]
-        return torch.stack(
-            [
-                *(
-                    column(function, f"feature {name}") / unit
-                    for (name, function), unit in zip(self.features.items(), self._feature_units, strict=True)
-                ),
-                *(column(hard.lift if hard else None, f"lift of {field}") for field, hard in constraints),
-                *(column(hard.factor if hard else None, f"factor of {field}", 1.0) for field, hard in constraints),
-            ],
-            dim=1,
-        )
+        features = zip(self.features.items(), self._feature_units, strict=True)
+        return [
+            *((function, f"feature {name}", 0.0, unit) for (name, function), unit in features),
+            *((hard.lift if hard else None, f"lift of {field}", 0.0, 1.0) for field, hard in constraints),
+            *((hard.factor if hard else None, f"factor of {field}", 1.0, 1.0) for field, hard in constraints),
+        ]
 
     def _split(self, known: Tensor) -> tuple[Tensor, ...]:
         """Features, lifts and factors of the last axis."""
@@ -204,8 +220,8 @@ class PdeNetwork(nn.Module):
         if not (self.hard or self.features):
             return Located(points, wanted, embedded)
         letters = ["".join(c * n for c, n in zip(names, alpha, strict=True)) for alpha in start.closed]
-        found = partials(self.known, points, letters, names, mode="nested")
-        rows = torch.stack([found[name].detach() for name in letters])  # (terms, N, features + 2 fields)
+        found = self._known(points, letters)
+        rows = torch.stack([found[word] for word in letters])  # (terms, N, features + 2 fields)
         extra, lift, factor = (Jet(part.contiguous(), start.closed, start.closed) for part in self._split(rows))
         both: list[Any] = [embedded, extra]
         inputs: Any = torch.cat(both, dim=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,14 +25,25 @@ class Spread:
         self.diffusion, self.ranges = diffusion, (x, y)
 
     def __call__(self, x: Tensor, y: Tensor, t: Tensor) -> Tensor:
-        waves = []
-        for position, (low, high), n in zip((x, y), self.ranges, self.coefficients.shape, strict=True):
+        return self._term(x, y, t, (0, 0, 0))
+
+    def partials(self, x: Tensor, y: Tensor, t: Tensor, letters: Sequence[str]) -> dict[str, Tensor]:
+        """{"xxt": ∂³u/∂x²∂t (N,), …} in closed form; autograd would keep every wave of every derivative."""
+        return {word: self._term(x, y, t, tuple(word.count(c) for c in "xyt")) for word in letters}
+
+    def _term(self, x: Tensor, y: Tensor, t: Tensor, order: tuple[int, ...]) -> Tensor:
+        """∂ˣ∂ʸ∂ᵗ u (N,) of these orders: d cos = cos(· + π/2), and a wave's d/dt is −D (p² + q²)."""
+        waves, numbers = [], []
+        for position, (low, high), n, times in zip((x, y), self.ranges, self.coefficients.shape, order, strict=False):
             unit = math.pi / (high - low)
             # Later on most waves are gone: those below e⁻⁴⁰ at the earliest time are left out.
             rate = self.diffusion * unit**2 * float(t.detach().min())
             kept = n if rate * n**2 < 40 else math.ceil(math.sqrt(40 / rate))
             k = torch.arange(kept, dtype=x.dtype, device=x.device) * unit
-            wave = torch.cos((position - low)[:, None] * k) * torch.exp(-self.diffusion * t[:, None] * k**2)
-            waves.append(wave)  # (N, m), (N, n)
-        a = self.coefficients[: waves[0].shape[1], : waves[1].shape[1]].to(x)
+            angle = (position - low)[:, None] * k + times * math.pi / 2  # (N, kept)
+            waves.append(torch.cos(angle) * torch.exp(-self.diffusion * t[:, None] * k**2) * k**times)
+            numbers.append(k)
+        p, q = numbers
+        a = self.coefficients[: len(p), : len(q)].to(x)  # (m, n)
+        a = a * (-self.diffusion * (p[:, None] ** 2 + q**2)) ** order[2]
         return ((waves[0] @ a) * waves[1]).sum(1)  # (N,)
