@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 from typing import Any
 
@@ -43,21 +43,23 @@ def cells_of(
     return cells
 
 
-def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def table(
+    runs: Sequence[dict[str, Any]], by: Sequence[str] = ("model", "recipe"), names: Iterable[str] = SHOWN
+) -> list[dict[str, Any]]:
     """One row per model and recipe: {model, recipe, runs, errors: {name: (mean, spread)}}; spread is None for one run.
 
-    A diverged run counts as a run but not in the mean; `diverged` says how many there were.
+    by: the labels that a row stands for. A diverged run counts as a run but not in the mean; `diverged` says how many
+    there were.
     """
     rows = []
-    for key in dict.fromkeys((run.get("model"), run["recipe"]) for run in runs):
-        same = [run for run in runs if (run.get("model"), run["recipe"]) == key]
+    for key in dict.fromkeys(tuple(run.get(label) for label in by) for run in runs):
+        same = [run for run in runs if tuple(run.get(label) for label in by) == key]
         good = [run for run in same if run["status"] != "diverged"]
         errors = {}
-        for name in SHOWN:
+        for name in names:
             values = [run["test"][name] for run in good if isinstance(run["test"].get(name), float)]
             if values:
                 errors[name] = (mean(values), stdev(values) if len(values) > 1 else None)
-        rows.append(
-            {"model": key[0], "recipe": key[1], "runs": len(same), "diverged": len(same) - len(good), "errors": errors}
-        )
+        labels = dict(zip(by, key, strict=True))
+        rows.append({**labels, "runs": len(same), "diverged": len(same) - len(good), "errors": errors})
     return rows

@@ -14,6 +14,7 @@ from dcnn.report.details import examine
 from dcnn.report.entries import Entry, Group, find_runs, groups, ranking, shown_metrics
 from dcnn.report.numbers import duration, short
 from dcnn.report.summary import Published, Row, summarise
+from dcnn.report.table import Table
 from dcnn.train.run import write_whole
 
 MOST_BYTES = 1_900_000
@@ -28,6 +29,7 @@ def write_page(
     published: Published | None = None,
     *,
     figures: Sequence[Figure] = (),
+    tables: Sequence[Table] = (),
     reference: str = "original",
     command: str | None = None,
     note: str = "",
@@ -36,8 +38,8 @@ def write_page(
 
     runs: run folders, or folders that hold them. title: made from the runs if not given. published: numbers to
     stand beside ours, by (data, model, recipe) or (data, model, recipe, variant) → {"force_mae_kcal_mol_A": 0.68, …}.
-    figures: shown after the table, e.g. from :func:`series_figure`. reference: the recipe that the others are
-    compared with; where it was not run, the best.
+    figures: shown after the table, e.g. from :func:`series_figure`. tables: shown before them. reference: the
+    recipe that the others are compared with; where it was not run, the best.
     command: what was typed to get all this.
     """
     entries = find_runs(runs)
@@ -49,6 +51,7 @@ def write_page(
     rows = summarise(kinds, published, reference)
     context = _context(entries, rows, title or _heading(kinds)) | {
         "figures": [*figures, *([] if alone else at_a_glance(rows) if rows[0].cells else [])],
+        "tables": tables,
         "curves": [] if alone else validation_curves(kinds),
         "command": command,
         "note": note,
