@@ -39,5 +39,9 @@ unit: .venv/dev
 test-slow: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
 
+bench: .venv/dev
+	$(BIN)/dcnn bench pde
+	$(BIN)/dcnn bench atoms
+
 clean:
 	rm -rf .venv build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -18,7 +18,7 @@ app = typer.Typer(
 
 
 def _assemble() -> None:
-    from dcnn.cli import audit, compare, data, evaluate, export, md, predict, report, solve, train
+    from dcnn.cli import audit, bench, compare, data, evaluate, export, md, predict, report, solve, train
 
     for command in (
         train.train,
@@ -33,6 +33,7 @@ def _assemble() -> None:
     ):
         app.command()(command)
     app.add_typer(data.app, name="data")
+    app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

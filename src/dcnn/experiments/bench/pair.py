@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from dcnn import activations
+from dcnn.errors import unknown
 from dcnn.experiments.bench.published import RESIDUALS, dde, time_pde
+from dcnn.experiments.bench.steps import LEARNING_RATE
 from dcnn.losses import Fixed, Term, term_values
 from dcnn.pde import problems
-from dcnn.pde.deepxde import from_deepxde
+from dcnn.pde.deepxde import NAMED, from_deepxde
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.points import Points, gather
 from dcnn.pde.task import PdeTask
-
-LEARNING_RATE = 1e-3  # of both, so that both update their weights alike
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Pair:
         detached = {name: value.detach() for name, value in values.items()}
         return detached, list(torch.autograd.grad(total, list(self.network.parameters())))
 
+    def their_step(self) -> None:
+        """One update as DeepXDE's `model.train` makes it."""
+        self.model.train_step(self.model.data.train_x, None, None)
+
     def gradient_difference(self) -> float:
         """The relative difference of the gradients, of the parameter where it is largest."""
         (_, theirs), (_, ours) = self.their_gradients(), self.our_gradients()
@@ -67,6 +71,8 @@ def build_pair(
     `flux_x` is another form of the energy flux of compressible flow (:mod:`~dcnn.experiments.bench.published`),
     `resolution` that of the initial data.
     """
+    if activation not in (*NAMED, "irelu"):
+        raise unknown("activation of DeepXDE", activation, (*NAMED, "irelu"))
     torch.manual_seed(0)
     problem = problems.get(name, fidelity="scripts", **({"resolution": resolution} if resolution else {}))
     conditions, plan = problem.soft_conditions(), problem.collocation

@@ -1,0 +1,112 @@
+"""`dcnn bench`: what a training step costs on this machine, beside other tools."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dcnn.cli.progress import progress
+from dcnn.errors import InputError
+from dcnn.experiments.bench.timing import CLOCKS, Comparison
+
+app = typer.Typer(help="Time and memory of a training step on this machine.", no_args_is_help=True)
+
+Rounds = Annotated[int, typer.Option(min=2, help="steps of each side, in turns")]
+Threads = Annotated[int, typer.Option(min=1, help="threads of both sides")]
+Clock = Annotated[str, typer.Option(help="wall, or cpu: time of one thread on a busy machine")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="JSON file to write besides")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+@app.command()
+def pde(
+    problems: Annotated[str, typer.Option(help="which, separated by commas")] = (
+        "advection,compressible,diffusion_reaction"
+    ),
+    activation: Annotated[str, typer.Option(help="tanh as published, irelu, or one that DeepXDE has")] = "tanh",
+    step: Annotated[str, typer.Option(help="ours: compiled, traced or eager")] = "compiled",
+    rounds: Rounds = 20,
+    threads: Threads = 2,
+    clock: Clock = "wall",
+    memory: Annotated[bool, typer.Option(help="measure peak memory, too, in processes of their own")] = True,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """The paper's three PDE set-ups, ours against DeepXDE: same points, same loss, same weights.
+
+    Needs DeepXDE (`pip install 'dcnn[compare]'`). Making a compiled step takes about a minute a problem.
+
+    Example: dcnn bench pde --problems advection,compressible --rounds 40 -o bench.json
+    """
+    from dcnn.experiments.bench.pde import compare_pde  # imports deepxde
+
+    with progress("dcnn bench pde", "problems") as show:
+        found = compare_pde(problems.split(","), activation, step, rounds, threads, _known(clock), memory, show)
+    _report(found, output, as_json)
+
+
+@app.command()
+def atoms(
+    models: Annotated[str, typer.Option(help="which, separated by commas")] = (
+        "schnet,cgcnn,dimenet_plus_plus,forcenet,gemnet"
+    ),
+    step: Annotated[str, typer.Option(help="traced or compiled, against eager")] = "traced",
+    batch_size: Annotated[int, typer.Option(min=1, help="ethanol molecules a step")] = 5,
+    rounds: Rounds = 20,
+    threads: Threads = 2,
+    clock: Clock = "wall",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Potentials on the shipped ethanol frames: a step as one graph against the eager step of the same network.
+
+    Example: dcnn bench atoms --models schnet,gemnet --threads 1
+    """
+    from dcnn.experiments.bench.atoms import compare_atoms
+
+    with progress("dcnn bench atoms", "networks") as show:
+        found = compare_atoms(models.split(","), step, rounds, threads, _known(clock), batch_size, show)
+    _report(found, output, as_json)
+
+
+def _known(clock: str) -> str:
+    if clock not in CLOCKS:
+        raise InputError(f"--clock {clock}: it can be {' or '.join(CLOCKS)}")
+    return clock
+
+
+def _report(found: Sequence[Comparison], output: Path | None, as_json: bool) -> None:
+    rows = [line.to_dict() for line in found]
+    text = json.dumps({"results": rows, "machine": platform.processor(), "torch": torch.__version__}, indent=2)
+    if output is not None:
+        output.write_text(text + "\n")
+    if as_json:
+        typer.echo(text)
+    else:
+        Console().print(_shown(rows))
+
+
+def _shown(rows: Sequence[dict[str, Any]]) -> Table:
+    extra = [name for name in ("ours_peak_mb", "peer_peak_mb", "gradient_difference") if name in rows[0]]
+    titles = {"ours_peak_mb": "ours MB", "peer_peak_mb": "peer MB", "gradient_difference": "gradients differ by"}
+    first = rows[0]
+    title = f"a training step, ours ({first['step']}) against {first['peer']}, {first['threads']} threads"
+    table = Table("", "ours ms", "peer ms", "ratio (quartiles)", *(titles[name] for name in extra), title=title)
+    for row in rows:
+        low, high = row["ratio_quartiles"]
+        more = [_number(row[name]) for name in extra]
+        times = [f"{row[name]:.2f}" for name in ("ours_ms", "peer_ms")]
+        table.add_row(row["name"], *times, f"{row['ratio']:.2f} ({low:.2f}–{high:.2f})", *more)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}" if value < 0.1 else f"{value:.0f}"

@@ -1,0 +1,50 @@
+"""A training step of the paper's three PDE set-ups, ours against DeepXDE: same points, same loss, same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from dcnn.errors import unknown
+from dcnn.experiments.bench.memory import peak_memory_mb
+from dcnn.experiments.bench.pair import build_pair
+from dcnn.experiments.bench.published import RESIDUALS, dde
+from dcnn.experiments.bench.steps import KINDS, training_step
+from dcnn.experiments.bench.timing import Comparison, interleaved
+from dcnn.train.cpu import prepare_cpu
+
+PROBLEMS = tuple(RESIDUALS)
+
+
+def compare_pde(
+    names: Sequence[str] = PROBLEMS,
+    activation: str = "tanh",
+    step: str = "compiled",
+    rounds: int = 20,
+    threads: int = 2,
+    clock: str = "wall",
+    memory: bool = True,
+    watch: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Comparison]:
+    """One line a problem; `memory` adds the peak of a process that makes the steps of one side alone."""
+    for name in names:
+        if name not in PROBLEMS:
+            raise unknown("problem of this benchmark", name, PROBLEMS)
+    if step not in KINDS:
+        raise unknown("kind of step", step, KINDS)
+    torch.set_num_threads(threads)
+    prepare_cpu()
+    found = []
+    for done, name in enumerate(names):
+        pair = build_pair(name, activation)
+        more = {"step": step, "activation": activation, "threads": threads, "clock": clock}
+        more |= {"points": len(pair.batch.interior), "gradient_difference": pair.gradient_difference()}
+        steps = {"ours": training_step(pair.task, pair.batch, step), "theirs": pair.their_step}
+        times = interleaved(steps, rounds, clock)
+        if memory:
+            more["ours_peak_mb"] = peak_memory_mb(name, activation, step, threads)
+            more["peer_peak_mb"] = peak_memory_mb(name, activation, "deepxde", threads)
+        found.append(Comparison(name, f"DeepXDE {dde.__version__}", times["ours"], times["theirs"], more))
+        watch(done + 1, len(names))
+    return found

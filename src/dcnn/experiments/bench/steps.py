@@ -1,0 +1,45 @@
+"""One update of a task's network, in each of the ways that a run can make it (``training.step``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from dcnn.errors import DcnnError
+from dcnn.losses import term_values
+from dcnn.train.config import Stage
+from dcnn.train.graphs import graph_step
+from dcnn.train.loop import Residuals, Task
+from dcnn.train.optim import make_optimizer
+
+LEARNING_RATE = 1e-3  # of both sides of a comparison, so that both update their weights alike
+KINDS = ("eager", "traced", "compiled")
+
+
+def training_step(task: Task, batch: Any, kind: str) -> Callable[[], object]:
+    """A function that makes one step of Adam on `batch`; graphs are made here and not in the first step."""
+    parameters = [p for p in task.network.parameters() if p.requires_grad]
+    optimizer = make_optimizer(Stage(learning_rate=LEARNING_RATE), parameters)
+    module = Residuals(task)
+    graph = graph_step(kind, module, task.terms, task.weighting, 1, logging.getLogger(__name__))
+    if graph is None and kind != "eager":
+        raise DcnnError(f"there is no {kind} step of this network (batch statistics, or weights that depend on values)")
+    if graph is not None:
+        graph(batch, 0)
+        if graph.failed:
+            raise DcnnError(f"the {kind} step could not be made (the warning above says why); try --step traced")
+
+    def usual() -> None:
+        optimizer.zero_grad()
+        residuals = module(batch)
+        values = term_values(task.terms, residuals)
+        task.weighting.combine(values, parameters, 0, residuals).backward(inputs=parameters)
+        optimizer.step()
+
+    def by_graph() -> None:
+        assert graph is not None
+        graph(batch, 0)
+        optimizer.step()
+
+    return usual if graph is None else by_graph

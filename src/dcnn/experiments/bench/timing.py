@@ -1,0 +1,54 @@
+"""Training steps measured in turns within one process, so that a busy machine slows all of them alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WARM_UP = 3
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One line of a benchmark: milliseconds a step of ours and of a peer, in every round."""
+
+    name: str
+    peer: str
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+    more: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Medians over the rounds; `ratio` (peer / ours) with its quartiles, as `dcnn bench --json` prints it."""
+        low, ratio, high = statistics.quantiles([b / max(a, 1e-9) for a, b in zip(self.ours, self.theirs, strict=True)])
+        return {
+            "name": self.name,
+            "ours_ms": round(statistics.median(self.ours), 3),
+            "peer_ms": round(statistics.median(self.theirs), 3),
+            "peer": self.peer,
+            "ratio": round(ratio, 3),
+            "ratio_quartiles": [round(low, 3), round(high, 3)],
+            "rounds": len(self.ours),
+            **self.more,
+        }
+
+
+def interleaved(steps: Mapping[str, Step], rounds: int, clock: str = "wall") -> dict[str, tuple[float, ...]]:
+    """Milliseconds of every step in every round; `clock` "cpu" is for one thread on a busy machine.
+
+    >>> {name: len(times) for name, times in interleaved({"a": int, "b": str}, rounds=4).items()}
+    {'a': 4, 'b': 4}
+    """
+    now, times = CLOCKS[clock], {name: list[float]() for name in steps}
+    for _ in range(WARM_UP + rounds):
+        for name, step in steps.items():
+            started = now()
+            step()
+            times[name].append(1e3 * (now() - started))
+    return {name: tuple(found[WARM_UP:]) for name, found in times.items()}
