@@ -17,6 +17,7 @@ from dcnn.experiments.compare import cells_of
 from dcnn.experiments.grid import Cell
 from dcnn.experiments.ray_engine import needs
 from dcnn.experiments.store import Store, here, paced
+from dcnn.experiments.sweep import define, run_sweep
 from dcnn.train import Run
 from dcnn.train.config import to_yaml
 from dcnn.train.fit import as_config, resolve
@@ -80,6 +81,25 @@ def test_ray_keeps_finished_cells_and_says_why_one_cannot_run(two_workers, tmp_p
     stamp = (tmp_path / "best-0" / "result.json").stat().st_mtime_ns
     assert engine.run(heat(2), tmp_path, on="local") == engine.run(heat(2), tmp_path, on="ray") == runs
     assert (tmp_path / "best-0" / "result.json").stat().st_mtime_ns == stamp
+
+
+def test_a_sweep_ranks_its_trials_by_validation_and_writes_the_best(two_workers, tmp_path):
+    pairs = [*TINY, "training.stages.0.learning_rate=loguniform(1e-5,1e-1)", "network.activation=choice(tanh,sin)"]
+    sweep = define("heat", pairs, budget="training.epochs=4")
+    seen = []
+    rows = run_sweep(sweep, tmp_path, 3, watch=lambda running, done: seen.append(done))
+    assert [row["score"] for row in rows] == sorted(row["score"] for row in rows)
+    assert {row["trial"] for row in rows} == {"trial-00000", "trial-00001", "trial-00002"}
+    assert {row["status"] for row in rows} <= {"finished", "stopped"}
+    assert seen[-1] == 3
+    for row in rows:
+        losses = [line["validation_loss"] for line in Run(row["folder"]).metrics()]
+        assert row["score"] == pytest.approx(min(losses), rel=1e-6)
+    best = as_config(tmp_path / "best.yaml")
+    assert best.training.stages[0].learning_rate == rows[0]["sample"]["training.stages.0.learning_rate"]
+    assert best == Run(rows[0]["folder"]).config()
+    with pytest.raises(InputError, match="holds a sweep already"):
+        run_sweep(sweep, tmp_path, 3)
 
 
 def silent_port():

@@ -62,3 +62,12 @@ def test_a_broken_file_is_named(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(InputError, match=f"broken.yaml.*{message}"):
         read_yaml(path)
+
+
+def test_one_stage_of_several_can_be_changed_by_its_number():
+    base = {"stages": [{"optimizer": "adam", "share": 0.5}, {"optimizer": "lbfgs", "share": 0.5}]}
+    merged = merge(base, parse_overrides(["stages.1.history=7"]))
+    assert merged["stages"] == [base["stages"][0], {"optimizer": "lbfgs", "share": 0.5, "history": 7}]
+    for wrong in ("stages.2.history=7", "stages.last.history=7"):
+        with pytest.raises(InputError, match="stages has 2 entries, counted from 0"):
+            merge(base, parse_overrides([wrong]))

@@ -18,11 +18,12 @@ app = typer.Typer(
 
 
 def _assemble() -> None:
-    from dcnn.cli import audit, bench, compare, data, evaluate, export, md, predict, report, solve, train
+    from dcnn.cli import audit, bench, compare, data, evaluate, export, md, predict, report, solve, sweep, train
 
     for command in (
         train.train,
         compare.compare,
+        sweep.sweep,
         evaluate.evaluate,
         predict.predict,
         md.md,

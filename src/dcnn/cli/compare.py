@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dcnn.cli.progress import watching
+from dcnn.experiments import engine
 from dcnn.experiments.compare import SHOWN, cells_of, table
-from dcnn.experiments.grid import run_grid, write_json
+from dcnn.experiments.grid import write_json
+from dcnn.experiments.store import here
 from dcnn.report import write_page
 
 
@@ -27,9 +29,12 @@ def compare(
     minutes: Annotated[float | None, typer.Option(help="budget of every run in minutes")] = None,
     seeds: Annotated[int, typer.Option(help="runs of every recipe")] = 3,
     jobs: Annotated[int, typer.Option(help="runs at the same time, one thread each")] = 2,
-    output: Annotated[Path, typer.Option("--output", "-o", help="folder of the runs and the page")] = Path(
-        "runs/compare"
-    ),
+    on: Annotated[
+        str, typer.Option(help="local, ray (embedded), ray:HOST:PORT or ray://HOST:PORT (a cluster)")
+    ] = "local",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="folder of the runs and the page, or a URL such as s3://bucket/runs")
+    ] = "runs/compare",
     as_json: Annotated[bool, typer.Option("--json", help="print all runs as JSON")] = False,
 ) -> None:
     """Train the same network on the same data under several recipes and seeds, and show what each is worth.
@@ -38,27 +43,24 @@ def compare(
 
     Finished runs in the output folder are kept: an interrupted comparison goes on where it stopped.
     """
+    engine.check(on)
     if epochs is not None and minutes is not None:
         raise typer.BadParameter("give --epochs or --minutes, not both")
     budget = f"training.epochs={epochs}" if epochs else f"training.minutes={minutes}" if minutes else None
     cells = cells_of(target, recipes.split(","), model or [None], seeds, budget, overrides or [])
     console = Console(stderr=as_json)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"0 of {len(cells)} runs")
-
-        def watch(running: list[str], done: int) -> None:
-            bar.update(task, description=f"{done} of {len(cells)} runs done; running: {', '.join(running)}")
-
-        runs = run_grid(cells, output, jobs, watch)
-    write_json(output / "compare.json", runs, target=target)
+    with watching(console, len(cells)) as watch:
+        runs = engine.run(cells, output, on, jobs, watch)
+    local = here(output)
+    write_json(local / "compare.json", runs, target=target)
     title, typed = f"{Path(target).stem}: {recipes.replace(',', ', ')}", shlex.join(["dcnn", *sys.argv[1:]])
-    page = write_page([run["folder"] for run in runs], output / "compare.html", title, command=typed)
+    page = write_page([run["folder"] for run in runs], local / "compare.html", title, command=typed)
+    where = engine.publish(output, page, local / "compare.json")
     if as_json:
         typer.echo(json.dumps({"runs": runs}, indent=2))
     else:
         console.print(_shown(runs, target))
-        console.print(f"report: {page}")
+        console.print(f"report: {where[0]}", soft_wrap=True, highlight=False)
 
 
 def _shown(runs: list[dict[str, object]], target: str) -> Table:

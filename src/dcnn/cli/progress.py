@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 @contextmanager
@@ -26,3 +34,22 @@ def progress(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
                 console.print(f"{what}: {done} of {total} {unit}", highlight=False)
 
         yield show
+
+
+@contextmanager
+def watching(console: Console, total: int, what: str = "runs") -> Iterator[Callable[[list[str], int], None]]:
+    """A function (running, done) for the engine: a moving line on a terminal, one for each finished run elsewhere."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"0 of {total} {what}")
+        last = 0
+
+        def watch(running: list[str], done: int) -> None:
+            nonlocal last
+            text = f"{done} of {total} {what} done; running: {', '.join(running)}"
+            bar.update(task, description=text)
+            if not console.is_terminal and done > last:
+                last = done
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+        yield watch

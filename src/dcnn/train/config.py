@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -238,9 +239,25 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     if {"epochs", "steps", "minutes"} & over.keys():
         merged = {k: v for k, v in merged.items() if k not in ("epochs", "steps", "minutes")}
     for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            merged[key] = merge(old, value)
+        elif isinstance(value, dict) and isinstance(old, (list, tuple)):
+            merged[key] = _merge_entries(key, old, value)
+        else:
+            merged[key] = value
     return merged
+
+
+def _merge_entries(name: str, old: Sequence[Any], over: dict[str, Any]) -> list[Any]:
+    """A list with some of its entries changed: training.stages.0.learning_rate=1e-3."""
+    entries = dict(enumerate(old))
+    for key, value in over.items():
+        if not str(key).isdigit() or int(key) not in entries:
+            raise InputError(f"{name}.{key}: {name} has {len(old)} entries, counted from 0")
+        entry = entries[int(key)]
+        entries[int(key)] = merge(entry, value) if isinstance(entry, dict) and isinstance(value, dict) else value
+    return list(entries.values())
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, Any]:
