@@ -18,12 +18,27 @@ app = typer.Typer(
 
 
 def _assemble() -> None:
-    from dcnn.cli import audit, bench, compare, data, evaluate, export, md, predict, report, solve, sweep, train
+    from dcnn.cli import (
+        audit,
+        bench,
+        compare,
+        data,
+        evaluate,
+        export,
+        md,
+        predict,
+        report,
+        reproduce,
+        solve,
+        sweep,
+        train,
+    )
 
     for command in (
         train.train,
         compare.compare,
         sweep.sweep,
+        reproduce.reproduce,
         evaluate.evaluate,
         predict.predict,
         md.md,
