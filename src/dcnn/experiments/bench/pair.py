@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +53,10 @@ class Pair:
         """One update as DeepXDE's `model.train` makes it."""
         self.model.train_step(self.model.data.train_x, None, None)
 
-    def gradient_difference(self) -> float:
-        """The relative difference of the gradients, of the parameter where it is largest."""
-        (_, theirs), (_, ours) = self.their_gradients(), self.our_gradients()
+    def gradient_difference(self, ours: Sequence[Tensor] | None = None) -> float:
+        """The relative difference of `ours` (by autograd) to DeepXDE, of the parameter where it is largest."""
+        ours = self.our_gradients()[1] if ours is None else ours
+        theirs = self.their_gradients()[1]
         return max(float((a - b).norm() / b.norm().clamp_min(1e-30)) for a, b in zip(ours, theirs, strict=True))
 
 

@@ -18,7 +18,7 @@ KINDS = ("eager", "traced", "compiled")
 
 
 def training_step(task: Task, batch: Any, kind: str) -> Callable[[], object]:
-    """A function that makes one step of Adam on `batch`; graphs are made here and not in the first step."""
+    """A function that makes one step of Adam on `batch`; graphs are made here, which leaves their gradients."""
     parameters = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = make_optimizer(Stage(learning_rate=LEARNING_RATE), parameters)
     module = Residuals(task)
