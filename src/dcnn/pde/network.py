@@ -99,7 +99,6 @@ class PdeNetwork(nn.Module):
         self.features = problem.features() if features else {}
         if features and not self.features:
             raise InputError(f"{problem.where}: offers no features; leave out network.features")
-        self._feature_units = self._measure_features()
         widths = [self.embedding.width + len(self.features), *[width] * depth]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(depth if batch_norm else 0))
@@ -120,14 +119,6 @@ class PdeNetwork(nn.Module):
         self.register_buffer("offset", torch.tensor(offset))
         self.register_buffer("unit", torch.tensor([unit for _, unit in scaled]))
         self._initialise(initialisation)
-
-    def _measure_features(self) -> list[float]:
-        """The standard deviation of each feature over the domain: the network sees them of order one."""
-        random = torch.Generator().manual_seed(0)
-        x = self.problem.stretch(torch.rand(1024, len(self.problem.coordinates), generator=random, dtype=torch.float64))
-        named = dict(zip(self.problem.coordinates, x.unbind(1), strict=True))
-        values = [call_by_name(f, named, f"feature {name}") for name, f in self.features.items()]
-        return [float(value.std()) or 1.0 for value in values]
 
     def _initialise(self, kind: str) -> None:
         if kind not in INITIALISATIONS:
@@ -184,23 +175,22 @@ class PdeNetwork(nn.Module):
             return {word: value[:, 0].detach() for word, value in partials(column, x, letters, names, "nested").items()}
 
         columns: list[dict[str, Tensor]] = []
-        for function, what, otherwise, unit in self._known_functions():
+        for function, what, otherwise in self._known_functions():
             if function is None:
                 columns.append({word: torch.full_like(x[:, 0], 0.0 if word else otherwise) for word in letters})
                 continue
             if function not in found:
                 found[function] = derivatives(function, what)
-            columns.append({word: value / unit for word, value in found[function].items()})
+            columns.append(found[function])
         return {word: torch.stack([column[word] for column in columns], dim=1) for word in letters}
 
-    def _known_functions(self) -> list[tuple[Callable[..., Any] | None, str, float, float]]:
-        """(function, its description, the value without one, its unit) of every column of :meth:`known`."""
+    def _known_functions(self) -> list[tuple[Callable[..., Any] | None, str, float]]:
+        """(function, its description, the value without one) of every column of :meth:`known`."""
         constraints = [(field, self.hard.get(field)) for field in self.problem.fields]
-        features = zip(self.features.items(), self._feature_units, strict=True)
         return [
-            *((function, f"feature {name}", 0.0, unit) for (name, function), unit in features),
-            *((hard.lift if hard else None, f"lift of {field}", 0.0, 1.0) for field, hard in constraints),
-            *((hard.factor if hard else None, f"factor of {field}", 1.0, 1.0) for field, hard in constraints),
+            *((function, f"feature {name}", 0.0) for name, function in self.features.items()),
+            *((hard.lift if hard else None, f"lift of {field}", 0.0) for field, hard in constraints),
+            *((hard.factor if hard else None, f"factor of {field}", 1.0) for field, hard in constraints),
         ]
 
     def _split(self, known: Tensor) -> tuple[Tensor, ...]:
