@@ -33,14 +33,13 @@ def run_on_ray(cells: Sequence[Cell], folder: str, on: str, jobs: int, watch: Ca
     waiting = [cell for cell in cells if cell.name not in kept]
     if not waiting:
         return
-    if not is_url(folder):
-        for cell in waiting:  # a worker that does not find it has another file system
-            (Path(folder) / cell.name).mkdir(parents=True, exist_ok=True)
     cpus = jobs * max(needs(cell.config)["num_cpus"] for cell in waiting)
     with connected(on, cpus) as ray:
         remote = ray.remote(max_retries=RETRIES, retry_exceptions=[CellError])(run_cell)
         orders = {}
         for cell in waiting:
+            if not is_url(folder):  # a worker that does not find it has another file system
+                (Path(folder) / cell.name).mkdir(parents=True, exist_ok=True)
             resources = needs(cell.config)
             order = Order(cell.name, to_yaml(cell.config), folder, os.getcwd(), resources["num_gpus"] > 0)
             orders[remote.options(name=cell.name, **resources).remote(order)] = order
