@@ -42,7 +42,7 @@ def pde(
 ) -> None:
     """The paper's three PDE set-ups, ours against DeepXDE: same points, same loss, same weights.
 
-    Needs DeepXDE (`pip install 'dcnn[compare]'`). Making a compiled step takes about a minute a problem.
+    Needs DeepXDE (dcnn's extra "compare"). Making a compiled step takes about a minute a problem.
 
     Example: dcnn bench pde --problems advection,compressible --rounds 40 -o bench.json
     """
