@@ -166,8 +166,8 @@ def read_split(path: str | Path, n_frames: int) -> Split:
         lists = [next((f for f in sorted(path.iterdir()) if f.stem == part and f.is_file()), None) for part in PARTS]
         if lists[0] is None:
             raise InputError(f"{path}: no list of training frames (train.pkl, .npy, .json, .csv) in this folder")
-        parts = [read_indices(file) if file is not None else np.array([], np.int64) for file in lists]
-        return Split(*parts, origin=f"index lists of {path.name}").checked(n_frames, str(path))
+        train, valid, test = (read_indices(file) if file is not None else np.array([], np.int64) for file in lists)
+        return Split(train, valid, test, f"index lists of {path.name}").checked(n_frames, str(path))
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             content: Any = {key: file[key] for key in file.files}
