@@ -14,7 +14,7 @@ from dcnn.scaling import LabelScale
 from dcnn.train.config import validate
 from dcnn.train.console import Console
 from dcnn.train.fit import Fabric
-from dcnn.train.graphs import GRAPHS, GraphStep, flattened, graph_step, rebuilt
+from dcnn.train.graphs import GRAPHS, TOLERANCE, GraphStep, _difference, flattened, graph_step, rebuilt
 from dcnn.train.loop import Residuals, train
 from dcnn.train.pde_tasks import build_pde
 from dcnn.train.run import Run
@@ -183,6 +183,14 @@ def test_what_has_no_graph_says_why(caplog, network, weights, processes, reason)
     with caplog.at_level(logging.INFO, logger=LOG.name):
         assert graph_step("traced", network, terms, weighting.get(weights, terms), processes, LOG) is None
     assert reason in caplog.text
+
+
+def test_a_dead_network_has_a_graph_too():
+    """Its gradient is rounding error, of which no digit agrees."""
+    right = [torch.tensor([0.25, 0.0]), torch.tensor([5.5e-9, 0.0]), None]
+    assert _difference([right[0], torch.tensor([4.0e-9, 1e-9]), None], right) < TOLERANCE[torch.float32]
+    wrong = [right[0], torch.tensor([1e-6, 0.0]), None]
+    assert _difference(wrong, right) > TOLERANCE[torch.float32]
 
 
 def test_a_batch_is_taken_apart_and_put_together():
