@@ -39,8 +39,8 @@ def test_steps_take_turns_and_warm_up_does_not_count(monkeypatch):
     ticks, order = iter(range(1000)), []
     monkeypatch.setitem(timing.CLOCKS, "wall", lambda: next(ticks))
     found = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2)
-    assert order == ["a", "b"] * (2 + timing.WARM_UP)
-    assert found == {"a": (1e3, 1e3), "b": (1e3, 1e3)}
+    assert order == [*"a" * timing.STEPS, *"b" * timing.STEPS] * (2 + timing.WARM_UP)
+    assert found == dict.fromkeys("ab", (1e3 / timing.STEPS,) * 2)
 
 
 def test_the_ratio_is_that_of_each_round():

@@ -19,7 +19,7 @@ from dcnn.experiments.bench.timing import CLOCKS, Comparison
 
 app = typer.Typer(help="Time and memory of a training step on this machine.", no_args_is_help=True)
 
-Rounds = Annotated[int, typer.Option(min=2, help="steps of each side, in turns")]
+Rounds = Annotated[int, typer.Option(min=2, help="turns of each side, of five steps each")]
 Threads = Annotated[int, typer.Option(min=1, help="threads of both sides")]
 Clock = Annotated[str, typer.Option(help="wall, or cpu: time of one thread on a busy machine")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="JSON file to write besides")]
@@ -33,7 +33,7 @@ def pde(
     ),
     activation: Annotated[str, typer.Option(help="tanh as published, irelu, or one that DeepXDE has")] = "tanh",
     step: Annotated[str, typer.Option(help="ours: compiled, traced or eager")] = "compiled",
-    rounds: Rounds = 20,
+    rounds: Rounds = 12,
     threads: Threads = 2,
     clock: Clock = "wall",
     memory: Annotated[bool, typer.Option(help="measure peak memory, too, in processes of their own")] = True,
@@ -60,7 +60,7 @@ def atoms(
     ),
     step: Annotated[str, typer.Option(help="traced or compiled, against eager")] = "traced",
     batch_size: Annotated[int, typer.Option(min=1, help="ethanol molecules a step")] = 5,
-    rounds: Rounds = 20,
+    rounds: Rounds = 12,
     threads: Threads = 2,
     clock: Clock = "wall",
     output: Output = None,

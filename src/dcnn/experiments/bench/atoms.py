@@ -18,7 +18,7 @@ from dcnn.train.tasks import build_task
 def compare_atoms(
     names: Sequence[str] = NAMES,
     step: str = "traced",
-    rounds: int = 20,
+    rounds: int = 12,
     threads: int = 2,
     clock: str = "wall",
     batch_size: int = 5,

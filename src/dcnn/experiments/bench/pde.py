@@ -21,7 +21,7 @@ def compare_pde(
     names: Sequence[str] = PROBLEMS,
     activation: str = "tanh",
     step: str = "compiled",
-    rounds: int = 20,
+    rounds: int = 12,
     threads: int = 2,
     clock: str = "wall",
     memory: bool = True,
