@@ -18,6 +18,7 @@ _SCRIPT_ADAM = {"optimizer": "adam", "learning_rate": 1e-4, "schedule": "constan
 _SCRIPT_BUDGET = {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"}
 _RAW = {"scale": {"references": None, "unit": 1.0}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
 _RESCALED = {"scale": {"references": None, "unit": "power_of_ten"}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
+_BEST_ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "warmup": 0.02, "clip_norm": 10.0}
 
 ATOMS: dict[str, dict[str, Any]] = {
     "original": _RAW,
@@ -35,15 +36,18 @@ ATOMS: dict[str, dict[str, Any]] = {
         "training": {
             "minutes": 10.0,
             "batch_size": 5,
-            "stages": [{"optimizer": "adam", "learning_rate": 1e-3, "warmup": 0.02, "clip_norm": 10.0}],
+            "stages": [_BEST_ADAM],
             "ema": 0.999,
             "step": "traced",
         },
     },
 }
 
-#: What `best` changes in one network: its activation where another one wins (results/atoms.md).
-ATOMS_BEST: dict[str, dict[str, Any]] = {"schnet": {"activation": "silu"}}
+#: What `best` changes for one network: the activation or learning rate with which it wins (results/atoms.md).
+ATOMS_BEST: dict[str, dict[str, Any]] = {
+    "schnet": {"model": {"activation": "silu"}},
+    "cgcnn": {"model": {"activation": "silu"}, "training": {"stages": [{**_BEST_ADAM, "learning_rate": 3e-3}]}},
+}
 
 _SCRIPT_POINTS = {"interior": 1000, "boundary": 1000, "initial": 5000, "sampler": "hammersley", "shared": True}
 _SCRIPT_TRAINING = {
@@ -107,8 +111,7 @@ def recipe(kind: str, name: str, subject: str = "") -> dict[str, Any]:
     if name not in table:
         raise unknown("recipe", name, table)
     values = {"kind": kind, "recipe": name, **table[name]}
-    if kind == "atoms" and name == "best" and subject in ATOMS_BEST:
-        values["model"] = {**values["model"], **ATOMS_BEST[subject]}
-    if kind == "pde" and name == "best" and subject in PDE_BEST:
-        values = merge(values, PDE_BEST[subject])
+    special = ATOMS_BEST if kind == "atoms" else PDE_BEST
+    if name == "best" and subject in special:
+        values = merge(values, special[subject])
     return values
