@@ -46,7 +46,7 @@ ATOMS: dict[str, dict[str, Any]] = {
 #: What `best` changes for one network: the activation or learning rate with which it wins (results/atoms.md).
 ATOMS_BEST: dict[str, dict[str, Any]] = {
     "schnet": {"model": {"activation": "silu"}},
-    "cgcnn": {"model": {"activation": "silu"}, "training": {"stages": [{**_BEST_ADAM, "learning_rate": 3e-3}]}},
+    "cgcnn": {"training": {"stages": [{**_BEST_ADAM, "learning_rate": 3e-3}]}},
 }
 
 _SCRIPT_POINTS = {"interior": 1000, "boundary": 1000, "initial": 5000, "sampler": "hammersley", "shared": True}
