@@ -51,7 +51,7 @@ ATOMS_BEST: dict[str, dict[str, Any]] = {
 
 _SCRIPT_POINTS = {"interior": 1000, "boundary": 1000, "initial": 5000, "sampler": "hammersley", "shared": True}
 _SCRIPT_TRAINING = {
-    "minutes": 1.75,  # the scripts take 15,000 steps (diffusion-reaction: 100)
+    "minutes": 1.6,  # the scripts take 15,000 steps (diffusion-reaction: 100)
     "stages": [{"optimizer": "adam", "learning_rate": 1e-3, "schedule": "constant"}],
     "select": "last",
 }
@@ -76,7 +76,7 @@ PDE: dict[str, dict[str, Any]] = {
         "points": {"interior": 1024, "initial": 256, "boundary": 256, "sampler": "sobol", "resample_every": 10},
         "loss": {"weights": {"initial": 10.0, "boundary": 10.0, "data": 10.0}, "scale_terms": True},
         "training": {
-            "minutes": 1.75,
+            "minutes": 1.6,
             "stages": [
                 {"optimizer": "adam", "learning_rate": 2e-3, "share": 0.1},
                 {**_LBFGS, "dtype": "float64", "share": 0.9},
