@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from dcnn.cli.progress import watching
 from dcnn.cli.reproduced import shown, write_report
 from dcnn.errors import InputError
 from dcnn.experiments import engine, paper
@@ -53,9 +53,7 @@ def reproduce(
     Finished runs in the output folder are kept: an interrupted command goes on where it stopped.
     """
     engine.check(on)
-    options = paper.Options(
-        scale, _names(models), _names(molecules), _names(recipes), seeds, fidelity, minutes, data
-    )  # fmt: skip
+    options = paper.Options(scale, _names(models), _names(molecules), _names(recipes), seeds, fidelity, minutes, data)
     plan = paper.plan(paper.get(name), options)
     output = output or f"runs/{name}-{scale}"
     folder = cells or f"{output.rstrip('/')}/cells"
@@ -64,7 +62,8 @@ def reproduce(
     console.print(plan.title, highlight=False, markup=False)
     if scale == "paper":
         _tell_cost(console, plan, yes)
-    runs = _run(console, plan, folder, on, jobs)
+    with watching(console, len(plan.cells)) as watch:
+        runs = engine.run(plan.cells, folder, on, jobs, watch)
     command = shlex.join(["dcnn", *sys.argv[1:]])
     rows = paper.rows(plan, runs)
     local = here(output)
@@ -76,10 +75,8 @@ def reproduce(
         "claim": plan.experiment.claim,
         "command": command,
         "rows": [finite_or_none(row) for row in rows],
-        "published": [
-            {"what": list(what), **errors} for what, errors in paper.published(name).items()
-        ],
-    }  # fmt: skip
+        "published": [{"what": list(what), **errors} for what, errors in paper.published(name).items()],
+    }
     write_json(local / "result.json", runs, **facts)
     page = write_report(plan, runs, rows, local / "report.html", command)
     where = engine.publish(output, local / "result.json", page)
@@ -90,24 +87,6 @@ def reproduce(
     for line in _verdicts(plan, rows):
         console.print(line, highlight=False)
     console.print(f"report: {where[1]}", highlight=False)
-
-
-def _run(console: Console, plan: paper.Plan, folder: str, on: str, jobs: int) -> list[dict[str, Any]]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        total = len(plan.cells)
-        task = bar.add_task(f"0 of {total} runs")
-        last = -1
-
-        def watch(running: list[str], done: int) -> None:
-            nonlocal last
-            text = f"{done} of {total} runs done; running: {', '.join(running)}"
-            bar.update(task, description=text)
-            if not console.is_terminal and done > last:
-                console.print(text, highlight=False, markup=False)
-                last = done
-
-        return engine.run(plan.cells, folder, on, jobs, watch)
 
 
 def _tell_cost(console: Console, plan: paper.Plan, yes: bool) -> None:
@@ -130,8 +109,10 @@ def _verdicts(plan: paper.Plan, rows: list[dict[str, Any]]) -> list[str]:
     """How often our comparisons go the way of the paper's."""
     lines = []
     for name, words in (
-        (paper.FORCES, "force errors"), (paper.ENERGY, "energy errors"), ("nrmse", "errors"),
-    ):  # fmt: skip
+        (paper.FORCES, "force errors"),
+        (paper.ENERGY, "energy errors"),
+        ("nrmse", "errors"),
+    ):
         found = paper.agreement(rows, name)
         if found["compared"]:
             lines.append(

@@ -93,9 +93,7 @@ def _term(name: str) -> str:
     return f"{_TERM[first]} {rest}".strip()
 
 
-def write_report(
-    plan: paper.Plan, runs: Sequence[Mapping[str, Any]], rows: Rows, path: Path, command: str
-) -> Path:  # fmt: skip
+def write_report(plan: paper.Plan, runs: Sequence[Mapping[str, Any]], rows: Rows, path: Path, command: str) -> Path:
     """The page: summary with published numbers and verdicts, the paper's table or figure, and every run."""
     note = f"The paper: “{plan.experiment.claim}” {_NOTE[plan.options.scale]}"
     return write_page(

@@ -149,8 +149,12 @@ def _conformations(name: str) -> int:
 
 def _pool(name: str, folder: Path) -> Path:
     """One file of the distinct frames of all official splits that are there, kept in the cache."""
-    files = [file for part in ("train", "test") for n in range(1, 6) for file in _files(
-        [folder], _split_names(name, part, n))]  # fmt: skip
+    files = [
+        file
+        for part in ("train", "test")
+        for n in range(1, 6)
+        for file in _files([folder], _split_names(name, part, n))
+    ]
     path = cache_directory() / "rmd17" / f"rmd17_{name}_{len(files)}_parts.npz"
     if path.exists():
         return path
