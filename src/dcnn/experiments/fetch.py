@@ -65,7 +65,7 @@ _FRAMES = {  # frames and atoms give the size: 48 bytes an atom, 8 an energy
 }
 SHORT = {"salicylic_acid": "salicylic"}  # how the files call it
 
-#: MD5 sums: PDEBench's own list, the OC22 page of fairchem, figshare's record of rMD17. MD17 has none.
+#: MD5 sums: PDEBench's own list, the OC22 page of fairchem, for rMD17 what public repositories repeat. MD17 has none.
 DATASETS: dict[str, tuple[Remote, ...]] = {
     "md17": tuple(_md17(molecule, name, f"about {size}") for molecule, (name, size) in _FRAMES.items()),
     "rmd17": (_RMD17,),
