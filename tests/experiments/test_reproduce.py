@@ -1,6 +1,7 @@
 """`dcnn reproduce`: results, page and table beside the paper's numbers; what is kept, refused and asked for."""
 
 import json
+import sys
 
 import pytest
 import typer
@@ -66,13 +67,14 @@ def in_process(monkeypatch):
 
 def test_a_table_of_potentials_stands_beside_the_papers(in_process, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dcnn", "reproduce", "table1", "--models", "schnet"])
     text = run("table1", "--models", "schnet", "--seeds", 2, "--jobs", 1, "--on", "ray:host:1", "-o", "out")
     assert in_process == [("ray:host:1", 1, "out/cells")]
     assert "0.680" in text
     assert "force errors against original:" in text
     result = json.loads((tmp_path / "out/result.json").read_text())
     assert result["scale"] == "smoke"
-    assert result["command"].startswith("dcnn ")
+    assert result["command"] == "dcnn reproduce table1 --models schnet"
     assert len(result["runs"]) == 4
     original, method = result["rows"]
     error = method["errors"][paper.FORCES]

@@ -15,7 +15,10 @@ RETRIES = 2
 def start(
     config: str, folder: Path, cwd: str | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Trains the YAML `config` in `folder`, or goes on there; one thread; it ends with this process at the latest."""
+    """Trains the YAML `config` in `folder`, or goes on there; one thread; it ends with this process at the latest.
+
+    It writes no page of its own: the page of the grid shows all its runs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "config.yaml").exists():
         (folder / "cell.yaml").write_text(config)
@@ -25,7 +28,7 @@ def start(
     threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with (folder / "output.txt").open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "dcnn.cli.tethered", "train", *arguments],
+            [sys.executable, "-m", "dcnn.cli.tethered", "train", "--no-page", *arguments],
             cwd=cwd,
             env={**os.environ, **threads, **(environment or {})},
             stdout=output,
