@@ -48,7 +48,7 @@ def own_cache(tmp_path, monkeypatch):
 
 def test_a_killed_worker_s_cell_goes_on_elsewhere_to_the_same_result(two_workers, tmp_path):
     """Two cells of the same seed; the worker of the first is killed while it trains, its scratch folder with it."""
-    twins = [Cell({"name": name}, heat(250)[0].config) for name in ("killed", "left-alone")]
+    twins = [Cell({"name": name}, heat(120)[0].config) for name in ("killed", "left-alone")]
     url, killed, seen = f"file://{tmp_path}/grid", [], []
 
     def watch(running, done):
@@ -59,12 +59,12 @@ def test_a_killed_worker_s_cell_goes_on_elsewhere_to_the_same_result(two_workers
             os.kill(killed[0], signal.SIGKILL)
 
     first, second = engine.run(twins, url, on="ray", jobs=2, watch=watch)
-    assert (first["status"], first["steps"], seen[-1]) == ("finished", 2500, 2)
+    assert (first["status"], first["steps"], seen[-1]) == ("finished", 1200, 2)
     assert first["test"] == second["test"]
     run, alone = Run(tmp_path / "grid" / "killed"), Run(tmp_path / "grid" / "left-alone")
     resumed = int(re.search(r"resumed after epoch (\d+)", (run.folder / "log.txt").read_text())[1])
-    assert 0 < resumed < 250
-    assert [row["epoch"] for row in run.metrics()] == list(range(1, 251))
+    assert 0 < resumed < 120
+    assert [row["epoch"] for row in run.metrics()] == list(range(1, 121))
     assert [row["train_loss"] for row in run.metrics()] == [row["train_loss"] for row in alone.metrics()]
     workers = re.findall(r"Ray worker (\d+)", (run.folder / "output.txt").read_text())
     assert len(set(workers)) == 2
