@@ -87,6 +87,13 @@ def test_a_split_file_decides_the_training_frames(tmp_path):
     assert set(frames["train"].numbers) | set(frames["validation"].numbers) == set(range(100, 160))
 
 
+def test_a_folder_with_the_name_of_a_problem_is_not_taken_for_data(tmp_path, monkeypatch):
+    (tmp_path / "advection").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve("advection", "best", []).kind == "pde"
+    assert resolve(".", "best", []).data.path == "."
+
+
 @pytest.mark.parametrize(
     ("target", "recipe", "overrides", "message"),
     [

@@ -96,13 +96,13 @@ def resolve(
 
 
 def target_values(target: str) -> dict[str, Any]:
-    """Which data or problem a word on the command line means."""
+    """Which data or problem a word on the command line means; a folder of results may have a problem's name."""
     from dcnn.pde import problems
 
-    if target == "demo" or (Path(target).exists() and not target.endswith(".py")):
-        return {"kind": "atoms", "data": {"path": target}}
     if target.endswith(".py") or target in problems.NAMES:
         return {"kind": "pde", "problem": {"name": target}}
+    if target == "demo" or Path(target).exists():
+        return {"kind": "atoms", "data": {"path": target}}
     known = ", ".join(["demo", *problems.NAMES])
     raise InputError(f"{target!r} is neither a file nor one of: {known}")
 
