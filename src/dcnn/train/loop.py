@@ -100,12 +100,12 @@ def train(
     stages = repeated(settings.stages, config.rounds)
     progress, log = Progress(), run.logger()
     average = MovingAverage(network, settings.ema) if settings.ema else None
-    module = fabric.setup_module(Residuals(task), move_to_device=True)
+    module: Any = None
     optimizer: Any = None
     if resume and run.last.exists():
         state = checkpoint.load(run.last)
         progress = Progress(**state["progress"])
-        optimizer = _start_stage(fabric, task, stages[progress.stage], progress.stage // len(settings.stages))
+        module, optimizer = _start_stage(fabric, task, stages[progress.stage], progress.stage // len(settings.stages))
         _restore(state, task, optimizer, average)
         run.forget_after(progress.epoch)
         log.info("resumed after epoch %d", progress.epoch)
@@ -119,7 +119,8 @@ def train(
         stage = stages[index]
         if index != progress.stage:  # 1.
             progress.stage = index
-            optimizer = _start_stage(fabric, task, stage, index // len(settings.stages))
+            module = None  # its hooks on the gradients go before new ones are made
+            module, optimizer = _start_stage(fabric, task, stage, index // len(settings.stages))
             log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
 
         network.train()
@@ -169,13 +170,18 @@ def train(
     return _test(task, average, config, run, progress, console, fabric)  # 4.
 
 
-def _start_stage(fabric: Fabric, task: Task, stage: Stage, number: int) -> Any:
-    """Precision and optimiser of a stage in round `number`."""
+def _start_stage(fabric: Fabric, task: Task, stage: Stage, number: int) -> tuple[Any, Any]:
+    """Module and optimiser of a stage in round `number`.
+
+    The module is set up here and not once: DDP exchanges the gradients that were wanted, in the precision that there
+    was, when it was made.
+    """
     task.begin(number)
     task.cast(getattr(torch, stage.dtype))
+    module = fabric.setup_module(Residuals(task), move_to_device=True)
     task.weighting.to(next(task.network.parameters()).device, getattr(torch, stage.dtype))
     parameters = [*task.network.parameters(), *task.weighting.parameters()]
-    return fabric.setup_optimizers(make_optimizer(stage, [p for p in parameters if p.requires_grad]))
+    return module, fabric.setup_optimizers(make_optimizer(stage, [p for p in parameters if p.requires_grad]))
 
 
 def _step(
