@@ -85,19 +85,9 @@ def assert_the_same(task, step, batch, number=0):
             assert (p.grad - expected).norm() <= 1e-5 * total
 
 
-@pytest.mark.parametrize("name", PDES)
-def test_one_graph_serves_all_points_of_a_pde(name):
-    task, _ = pde(name)
-    step = GraphStep(Residuals(task), task.terms, LOG)
-    for batch in task.batches(0):
-        assert_the_same(task, step, batch)
-    assert len(step.graphs) == 1
-    assert not step.failed
-
-
-@pytest.mark.parametrize("name", ["schnet", "dimenet_plus_plus"])
-def test_one_graph_serves_all_frames_of_a_molecule(name):
-    task = potential(name)
+@pytest.mark.parametrize("name", [*PDES, "schnet", "dimenet_plus_plus"])
+def test_one_graph_serves_all_batches(name):
+    task = pde(name)[0] if name in PDES else potential(name)
     step = GraphStep(Residuals(task), task.terms, LOG)
     for batch in task.batches(0):
         assert_the_same(task, step, batch)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
 from dcnn.atoms.models import NAMES, module_of
-from dcnn.errors import unknown
-from dcnn.experiments.bench.steps import KINDS, training_step
+from dcnn.experiments.bench.steps import prepare, training_step
 from dcnn.experiments.bench.timing import Comparison, Step, interleaved
 from dcnn.train.config import validate
-from dcnn.train.cpu import prepare_cpu
 from dcnn.train.tasks import build_task
 
 
@@ -27,10 +23,7 @@ def compare_atoms(
     """One line a network (without batch normalization): `step` against the eager step of the same weights."""
     for name in names:
         module_of(name)
-    if step not in KINDS:
-        raise unknown("kind of step", step, KINDS)
-    torch.set_num_threads(threads)
-    prepare_cpu()
+    prepare(step, threads)
     found = []
     for done, name in enumerate(names):
         times = interleaved(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
 from dcnn.errors import unknown
 from dcnn.experiments.bench.memory import peak_memory_mb
 from dcnn.experiments.bench.pair import build_pair
 from dcnn.experiments.bench.published import RESIDUALS, dde
-from dcnn.experiments.bench.steps import KINDS, training_step
+from dcnn.experiments.bench.steps import prepare, training_step
 from dcnn.experiments.bench.timing import Comparison, interleaved
-from dcnn.train.cpu import prepare_cpu
 
 PROBLEMS = tuple(RESIDUALS)
 
@@ -31,10 +28,7 @@ def compare_pde(
     for name in names:
         if name not in PROBLEMS:
             raise unknown("problem of this benchmark", name, PROBLEMS)
-    if step not in KINDS:
-        raise unknown("kind of step", step, KINDS)
-    torch.set_num_threads(threads)
-    prepare_cpu()
+    prepare(step, threads)
     found = []
     for done, name in enumerate(names):
         pair = build_pair(name, activation)

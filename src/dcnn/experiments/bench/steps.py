@@ -6,15 +6,26 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from dcnn.errors import DcnnError
+import torch
+
+from dcnn.errors import DcnnError, unknown
 from dcnn.losses import term_values
 from dcnn.train.config import Stage
+from dcnn.train.cpu import prepare_cpu
 from dcnn.train.graphs import graph_step
 from dcnn.train.loop import Residuals, Task
 from dcnn.train.optim import make_optimizer
 
 LEARNING_RATE = 1e-3  # of both sides of a comparison, so that both update their weights alike
 KINDS = ("eager", "traced", "compiled")
+
+
+def prepare(kind: str, threads: int) -> None:
+    """This process, for steps of this kind."""
+    if kind not in KINDS:
+        raise unknown("kind of step", kind, KINDS)
+    torch.set_num_threads(threads)
+    prepare_cpu()
 
 
 def training_step(task: Task, batch: Any, kind: str) -> Callable[[], object]:
