@@ -4,7 +4,9 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -108,6 +110,43 @@ def silent_port():
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     return listener
+
+
+@pytest.fixture
+def head(tmp_path, monkeypatch):
+    """The address of a cluster as `ray start` makes one, in processes of its own and with a token in our home."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("0123456789abcdef" * 4)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = [f"--port={port}", "--num-cpus=1", "--include-dashboard=false", "--block"]
+    with tempfile.TemporaryDirectory(prefix="ray") as short:  # sockets have short paths
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--temp-dir={short}", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "Ray runtime started" in line:
+                    break
+            yield f"127.0.0.1:{port}"
+            process.terminate()
+            process.communicate()
+
+
+def test_a_cluster_with_a_token_is_joined_at_its_address(head, tmp_path):
+    (tmp_path / "cell.yaml").write_text(to_yaml(heat(1)[0].config))
+    program = f"""
+from dcnn.experiments import engine
+from dcnn.experiments.grid import Cell
+from dcnn.train.fit import as_config
+cell = Cell({{"name": "joined"}}, as_config("cell.yaml"))
+print(engine.run([cell], "grid", on="ray:{head}")[0]["status"])
+"""
+    plain = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    joined = subprocess.run([sys.executable, "-c", program], env=plain, cwd=tmp_path, capture_output=True, text=True)
+    assert joined.stdout.split()[-1:] == ["finished"], joined.stderr[-2000:]
+    assert (tmp_path / "grid" / "joined" / "result.json").exists()
 
 
 @pytest.mark.parametrize("on", ["ray:127.0.0.1:{}", "ray://127.0.0.1:{}"])

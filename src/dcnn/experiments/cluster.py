@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError
@@ -28,7 +29,8 @@ def connected(on: str, cpus: int) -> Iterator[Any]:
     "ray" starts an embedded Ray with `cpus` slots and ends it afterwards, unless $RAY_ADDRESS names a cluster. A
     connection that is there already is used and left open.
     """
-    for name, value in _ENVIRONMENT.items():
+    address = address_of(on)
+    for name, value in (_ENVIRONMENT if address is None else _ENVIRONMENT | _token()).items():
         os.environ.setdefault(name, value)
     try:
         import grpc
@@ -38,7 +40,6 @@ def connected(on: str, cpus: int) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    address = address_of(on)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         embedded: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": 100 * 2**20}
@@ -53,6 +54,15 @@ def connected(on: str, cpus: int) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _token() -> dict[str, str]:
+    """Settings with which a token of this machine is shown to a cluster; one without tokens takes no notice.
+
+    A head asks for a token as soon as it has one, but Ray shows its own only if it is told to.
+    """
+    given = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return {"RAY_AUTH_MODE": "token"} if given or (Path.home() / ".ray" / "auth_token").is_file() else {}
 
 
 def address_of(on: str) -> str | None:
