@@ -17,6 +17,7 @@ from dcnn.errors import InputError
 CUTOFF = 3.5
 NETWORKS: dict[str, dict[str, object]] = {name: {} for name in NAMES} | {
     "cgcnn normalized": {"normalization": True, "readout": "mean"},
+    "cgcnn layer_norm": {"layer_norm": True},
     "forcenet normalized": {"normalization": True},
     "schnet irelu": {"activation": "irelu"},
     "forcenet irelu": {"activation": "irelu"},

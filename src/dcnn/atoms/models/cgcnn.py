@@ -86,8 +86,9 @@ class CGCNN(nn.Module):
     4. readout "mean": E = head(mean_i x_i), as published; "sum": E = Σ_i head(x_i), extensive
 
     ``activation`` replaces the softplus of the head (3 places in the published size), as the paper does;
-    the gates stay. ``normalization=False`` removes BN and LN; with ``fidelity="scripts"`` only BN, and
-    there is no envelope c(r), so the energy jumps at the cutoff.
+    the gates stay. ``normalization=False`` removes BN and LN, ``layer_norm=True`` keeps LN, which does not couple
+    the systems of a batch. With ``fidelity="scripts"`` only BN is removed, and there is no envelope c(r), so the
+    energy jumps at the cutoff.
     """
 
     elements: Tensor
@@ -102,6 +103,7 @@ class CGCNN(nn.Module):
         cutoff: float = 6.0,
         readout: str = "mean",
         normalization: bool = True,
+        layer_norm: bool | None = None,
         activation: str | nn.Module | None = None,
         fidelity: str = "text",
     ) -> None:
@@ -114,7 +116,8 @@ class CGCNN(nn.Module):
         self.embedding = nn.Linear(self.elements.shape[1], features)
         self.basis = Gaussians(0.0, self.cutoff, gaussians)
         self.pairs = nn.Linear(gaussians, convolutions * 2 * features)
-        layer_norm = normalization or fidelity == "scripts"
+        if layer_norm is None:
+            layer_norm = normalization or fidelity == "scripts"
         self.convolutions = nn.ModuleList(Convolution(features, normalization, layer_norm) for _ in range(convolutions))
         self.head = nn.Sequential()
         for width in (features, *[head_features] * (head_layers - 1)):

@@ -16,7 +16,7 @@ from dcnn.atoms.structures import AtomsBatch
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"features": 1024, "filters": 256, "blocks": 5, "gaussians": 200},
-    "small": {"features": 128, "filters": 128, "blocks": 3, "gaussians": 50},
+    "small": {"features": 128, "filters": 128, "blocks": 3, "gaussians": 25},
 }
 
 ALIASES = {
