@@ -14,7 +14,7 @@ from dcnn.scaling import LabelScale
 from dcnn.train.config import validate
 from dcnn.train.console import Console
 from dcnn.train.fit import Fabric
-from dcnn.train.graphs import GRAPHS, TOLERANCE, GraphStep, _difference, flattened, graph_step, rebuilt
+from dcnn.train.graphs import GRAPHS, TOLERANCE, GraphStep, _difference, flattened, graph_step, rebuilt, resolved
 from dcnn.train.loop import Residuals, train
 from dcnn.train.pde_tasks import build_pde
 from dcnn.train.run import Run
@@ -142,6 +142,24 @@ def test_many_shapes_go_on_without_graphs(caplog):
     assert len(step.graphs) == GRAPHS
 
 
+def test_a_shape_gets_a_graph_when_it_comes_back():
+    task = potential("schnet")
+    step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
+    graphs = []
+    for size in (1, 2, 1, 2, 3, 1, 1):
+        assert_the_same(task, step, task._batchers["train"](range(size)))
+        graphs.append(len(step.graphs))
+    assert graphs == [0, 0, 0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "minutes", "means"),
+    [("auto", 10, "compiled"), ("auto", 3, "traced"), ("auto", None, "traced"), ("eager", 10, "eager")],
+)
+def test_auto_is_compiled_where_it_pays(kind, minutes, means):
+    assert resolved(kind, minutes) == means
+
+
 @pytest.mark.parametrize("trouble", ["no compiler", "wrong numbers"])
 def test_trouble_is_logged_and_the_step_stays_right(monkeypatch, caplog, trouble):
     def broken(graph, **_):
@@ -154,8 +172,9 @@ def test_trouble_is_logged_and_the_step_stays_right(monkeypatch, caplog, trouble
     step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
     for batch in task.batches(0):
         assert_the_same(task, step, batch)
-    assert step.failed
-    message = "No working C++ compiler found)" if trouble == "no compiler" else "it differs from the usual one"
+    assert step.failed == (trouble == "wrong numbers")
+    assert step.compiled == (trouble == "wrong numbers")  # without a compiler it is a traced graph
+    message = "traced one (No working C++ compiler found)" if step.compiled is False else "it differs from the usual"
     assert [r.levelname for r in caplog.records if message in r.message] == ["WARNING"]
 
 

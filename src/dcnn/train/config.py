@@ -50,7 +50,9 @@ class Training(Section):
     evaluate_every: int = Field(1, ge=1, description="epochs between validations")
     early_stop: int | None = Field(None, ge=1, description="validations without progress before stopping")
     select: Literal["best", "last"] = "best"
-    step: Literal["eager", "traced", "compiled"] = Field("eager", description="loss and gradients as one graph")
+    step: Literal["eager", "traced", "compiled", "auto"] = Field(
+        "eager", description="loss and gradients as one graph; auto: compiled in runs of 5 minutes and more, or traced"
+    )
     devices: int = Field(1, ge=1)
     strategy: Literal["auto", "ddp"] = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"

@@ -1,15 +1,16 @@
 """A training step as one graph: the values of all terms and the gradients of all weights.
 
 The loss *with its gradients* is traced (make_fx), derivatives with respect to positions or coordinates included. The
-trace holds no autograd any more, which alone saves a third of the time of a step of many small operations; for large
-ones it is compiled besides. (`torch.compile` of a network whose output is differentiated twice does not work; compiled
-forward-mode AD gave wrong gradients without a word.)
+trace holds no autograd any more, which alone saves a third of the time of a step of many small operations; compiled
+besides, it saves two thirds, and takes a minute or two to make. (`torch.compile` of a network whose output is
+differentiated twice does not work; compiled forward-mode AD gave wrong gradients without a word.)
 """
 
 from __future__ import annotations
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -26,14 +27,29 @@ from dcnn.atoms.structures import Edges
 from dcnn.losses import Fixed, Term, Weighting, term_values
 
 GRAPHS = 4  # shapes of batches that get a graph; further ones are evaluated as usual
+AGAIN = 2  # batches of a shape before it gets one: a shape that never comes back is not worth it
+COMPILED_PAYS_MINUTES = 5.0  # the shortest run for which "auto" is compiled
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}  # of the gradient, relative, graph against usual
 _TOPOLOGY = ("center", "neighbour", "pair", "degree", "neighbourhoods", "triplets")
 
 Evaluation = Callable[[list[Tensor], list[Tensor], Tensor], tuple[Any, ...]]
 
 
+def resolved(kind: str, minutes: float | None) -> str:
+    """What "auto" is for a run of so many minutes (None: unknown): compiled if that pays, traced otherwise."""
+    if kind != "auto":
+        return kind
+    return "compiled" if minutes is not None and minutes >= COMPILED_PAYS_MINUTES else "traced"
+
+
 def graph_step(
-    kind: str, residuals: nn.Module, terms: Sequence[Term], weighting: Weighting, processes: int, log: logging.Logger
+    kind: str,
+    residuals: nn.Module,
+    terms: Sequence[Term],
+    weighting: Weighting,
+    processes: int,
+    log: logging.Logger,
+    after: int = AGAIN,
 ) -> GraphStep | None:
     """A step of this kind for a run, or None: "eager", or no graph is possible and the log says why."""
     if kind == "eager":
@@ -46,7 +62,7 @@ def graph_step(
     elif any(isinstance(module, _NormBase | _DropoutNd) for module in residuals.modules()):
         reason = "the network has batch statistics or dropout"
     if reason is None:
-        return GraphStep(residuals, terms, log, compiled=kind == "compiled")
+        return GraphStep(residuals, terms, log, compiled=kind == "compiled", after=after)
     log.info("%s step: not possible, because %s", kind, reason)
     return None
 
@@ -55,20 +71,31 @@ class GraphStep:
     """Values of the terms of a batch; the gradients of their weighted sum are left in the parameters.
 
     `residuals` is a module whose forward takes a batch and returns {term: residual}. All tensors of a batch are
-    inputs of the graph, index tensors too, so that one graph serves all batches of the same shapes. The first batch of
-    every shape is evaluated both ways; if they differ, or if there is no C++ compiler, all goes on without graphs.
+    inputs of the graph, index tensors too, so that one graph serves all batches of the same shapes. `after` batches of
+    a shape it gets one, which is evaluated both ways first: if they differ, all goes on without graphs; without a C++
+    compiler it goes on with traced ones.
     """
 
     def __init__(
-        self, residuals: nn.Module, terms: Sequence[Term], log: logging.Logger, compiled: bool = False
+        self,
+        residuals: nn.Module,
+        terms: Sequence[Term],
+        log: logging.Logger,
+        compiled: bool = False,
+        after: int = 0,
     ) -> None:
         self.residuals, self.terms, self.log = residuals, {term.name: term for term in terms}, log
-        self.compiled, self.name = compiled, "compiled step" if compiled else "traced step"
+        self.compiled, self.after = compiled, after
         self.trained = {name: p for name, p in residuals.named_parameters() if p.requires_grad}
         self.graphs: dict[Any, Evaluation] = {}
+        self.seen: Counter[Any] = Counter()
         self.names: list[str] = []  # of the terms, in the order of their values
         self.topology: tuple[str, ...] = ()  # of a batch of atoms: what the network asks for
         self.failed = False
+
+    @property
+    def name(self) -> str:
+        return "compiled step" if self.compiled else "traced step"
 
     def __call__(self, batch: Any, step: int) -> dict[str, Tensor]:
         """{term: value}, detached, with the weights that the terms have at this step."""
@@ -77,10 +104,11 @@ class GraphStep:
         tensors, key = flattened(batch, self.topology)
         state = [*self.trained.values(), *self.residuals.buffers()]
         weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(state[0])
-        if key not in self.graphs and len(self.graphs) < GRAPHS and not self.failed:
+        if key not in self.graphs and len(self.graphs) < GRAPHS and not self.failed and self.seen[key] >= self.after:
             self.graphs[key] = self._graph(batch, state, tensors, weights)
             if len(self.graphs) == GRAPHS:
                 self.log.info("%s: %d shapes of batches have a graph; further ones get none", self.name, GRAPHS)
+        self.seen[key] += 1
         evaluate = self._usual(batch) if self.failed or key not in self.graphs else self.graphs[key]
         values, *gradients = evaluate(state, tensors, weights)
         for parameter, gradient in zip(self.trained.values(), gradients, strict=True):
@@ -113,23 +141,38 @@ class GraphStep:
         return evaluate
 
     def _graph(self, batch: Any, state: list[Tensor], tensors: list[Tensor], weights: Tensor) -> Evaluation:
-        usual = self._usual(batch)
+        usual, inputs = self._usual(batch), (state, tensors, weights)
         try:
-            traced = make_fx(usual)(state, tensors, weights)
-            graph = torch.compile(_with_separate_sums(traced), dynamic=False) if self.compiled else traced
-            evaluate: Evaluation = torch.no_grad()(graph)
-            found = evaluate(state, tensors, weights)
-        except RuntimeError as error:  # no compiler, or an operation that cannot be traced
-            self.log.warning("%s: not possible, going on without (%s)", self.name, str(error).strip().split("\n")[0])
+            traced = make_fx(usual)(*inputs)
+            evaluate, found = self._ready(traced, inputs)
+        except RuntimeError as error:  # an operation that cannot be traced
+            self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
             self.failed = True
             return usual
-        difference = _difference(found, usual(state, tensors, weights))
+        difference = _difference(found, usual(*inputs))
         operations = len(traced.graph.nodes)
         self.log.info("%s: graph of %d operations, gradient equal to %.1e", self.name, operations, difference)
         if not difference <= TOLERANCE.get(state[0].dtype, 1e-4):
             self.log.warning("%s: it differs from the usual one, going on without it", self.name)
             self.failed = True
         return evaluate
+
+    def _ready(self, traced: GraphModule, inputs: tuple[Any, ...]) -> tuple[Evaluation, tuple[Any, ...]]:
+        """The graph as it will be called, and what it finds; without a compiler all graphs are traced ones."""
+        evaluate: Evaluation
+        if self.compiled:
+            try:
+                evaluate = torch.no_grad()(torch.compile(_with_separate_sums(traced), dynamic=False))
+                return evaluate, evaluate(*inputs)
+            except RuntimeError as error:
+                self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
+                self.compiled = False
+        evaluate = torch.no_grad()(traced)
+        return evaluate, evaluate(*inputs)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
 
 
 def _laid_out_as(parameter: Tensor, gradient: Tensor | None) -> Tensor | None:

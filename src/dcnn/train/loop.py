@@ -18,7 +18,7 @@ from dcnn import checkpoint
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.train.config import AtomsConfig, PdeConfig, Stage, Training
 from dcnn.train.console import Console
-from dcnn.train.graphs import GraphStep, graph_step
+from dcnn.train.graphs import GraphStep, graph_step, resolved
 from dcnn.train.optim import MovingAverage, make_optimizer
 from dcnn.train.run import Result, Run, finite_or_none
 from dcnn.train.schedule import learning_rate, repeated, stage_at
@@ -126,7 +126,8 @@ def train(
         network.train()
         if index not in graphs:
             residuals = Residuals(task)
-            graphs = {index: graph_step(settings.step, residuals, task.terms, task.weighting, fabric.world_size, log)}
+            kind = resolved(settings.step, settings.minutes)
+            graphs = {index: graph_step(kind, residuals, task.terms, task.weighting, fabric.world_size, log)}
         began, sums, steps, rate = clock(), dict[str, Tensor](), 0, 0.0
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         elapsed_before = progress.seconds

@@ -38,7 +38,7 @@ ATOMS: dict[str, dict[str, Any]] = {
             "batch_size": 5,
             "stages": [_BEST_ADAM],
             "ema": 0.999,
-            "step": "traced",
+            "step": "auto",
         },
     },
 }

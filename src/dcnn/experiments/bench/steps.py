@@ -33,12 +33,12 @@ def training_step(task: Task, batch: Any, kind: str) -> Callable[[], object]:
     parameters = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = make_optimizer(Stage(learning_rate=LEARNING_RATE), parameters)
     module = Residuals(task)
-    graph = graph_step(kind, module, task.terms, task.weighting, 1, logging.getLogger(__name__))
+    graph = graph_step(kind, module, task.terms, task.weighting, 1, logging.getLogger(__name__), after=0)
     if graph is None and kind != "eager":
         raise DcnnError(f"there is no {kind} step of this network (batch statistics, or weights that depend on values)")
     if graph is not None:
         graph(batch, 0)
-        if graph.failed:
+        if graph.failed or graph.compiled != (kind == "compiled"):
             raise DcnnError(f"the {kind} step could not be made (the warning above says why); try --step traced")
 
     def usual() -> None:
