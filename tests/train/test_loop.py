@@ -3,6 +3,8 @@
 import itertools
 import json
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +16,7 @@ from dcnn.errors import InputError
 from dcnn.losses import Fixed, Term
 from dcnn.train.config import PdeConfig, validate
 from dcnn.train.console import Console
+from dcnn.train.cpu import cpu_clock
 from dcnn.train.fit import Fabric
 from dcnn.train.loop import train
 from dcnn.train.run import Run
@@ -165,6 +168,14 @@ def test_minutes_of_the_processor_do_not_pass_while_others_have_it(tmp_path, mon
     monkeypatch.setattr("dcnn.train.loop.time.process_time", lambda: next(ticks))
     result = run_in(tmp_path / "a", config(epochs=None, minutes=0.1, clock="cpu"), Line())
     assert (result.values["steps"], result.values["seconds"]) == (3, 6.0)
+
+
+def test_minutes_of_the_processor_include_those_of_compilers(monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as the clock sets it; put back afterwards
+    clock = cpu_clock()
+    before = clock()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    assert clock() - before >= 0.25
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):

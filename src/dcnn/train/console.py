@@ -17,6 +17,8 @@ class Console:
 
     def start(self, folder: Path, settings: Training) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
     def step(self, used: float, step: int) -> None: ...
 
     def row(self, row: dict[str, float], status: str) -> None: ...
@@ -41,6 +43,12 @@ class TerminalConsole(Console):
             self.bar_task = self.bar.add_task("", total=1.0)
             self.bar.start()
 
+    def note(self, text: str) -> None:
+        if self.bar and self.bar_task is not None:
+            self.bar.update(self.bar_task, description=text)
+        else:
+            self.console.print(text, soft_wrap=True, highlight=False)
+
     def step(self, used: float, step: int) -> None:
         self.used = used
         if self.bar and self.bar_task is not None and step % 10 == 0:
@@ -53,11 +61,11 @@ class TerminalConsole(Console):
             if name.startswith("validation_") and math.isfinite(value)
         ]
         line = f"step {row['step']:.0f}, {row['seconds']:.0f} s, loss {row['train_loss']:.4g}, " + ", ".join(errors)
-        if self.bar and self.bar_task is not None:
-            self.bar.update(self.bar_task, description=line)
+        if self.bar:
+            self.note(line)
         elif self.used - self.shown >= 0.05 or status != "running":
             self.shown = self.used
-            self.console.print(line, soft_wrap=True, highlight=False)
+            self.note(line)
 
     def finish(self, result: Result) -> None:
         if self.bar:

@@ -18,6 +18,7 @@ from dcnn import checkpoint
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.train.config import AtomsConfig, PdeConfig, Stage, Training
 from dcnn.train.console import Console
+from dcnn.train.cpu import cpu_clock
 from dcnn.train.graphs import GraphStep, graph_step, resolved
 from dcnn.train.optim import MovingAverage, make_optimizer
 from dcnn.train.run import Result, Run, finite_or_none
@@ -112,7 +113,7 @@ def train(
     log.info("dcnn %s, torch %s, %d parameters", dcnn._version.__version__, torch.__version__, _count(network))
     console.start(run.folder, settings)
     graphs: dict[int, GraphStep | None] = {}  # of the current stage
-    clock = time.process_time if settings.clock == "cpu" else time.perf_counter
+    clock = cpu_clock() if settings.clock == "cpu" else time.perf_counter
 
     while progress.status == "running":
         index, _ = stage_at(stages, progress.share(settings, task.steps_per_epoch))
@@ -128,6 +129,8 @@ def train(
             residuals = Residuals(task)
             kind = resolved(settings.step, settings.minutes)
             graphs = {index: graph_step(kind, residuals, task.terms, task.weighting, fabric.world_size, log)}
+            if kind == "compiled" and graphs[index] is not None:
+                console.note("the training step is compiled first, which takes a minute or two")
         began, sums, steps, rate = clock(), dict[str, Tensor](), 0, 0.0
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         elapsed_before = progress.seconds
