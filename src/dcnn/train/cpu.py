@@ -24,7 +24,7 @@ def prepare_cpu() -> None:
 
 
 def cpu_clock() -> Callable[[], float]:
-    """A clock of processor seconds: of this process, and of compilers, which it calls one by one (a pool is not seen)."""
+    """A clock of processor seconds: of this process and of compilers, called one by one (a pool would not be seen)."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     return lambda: time.process_time() + sum(os.times()[2:4])
 
