@@ -1,6 +1,7 @@
 """Traced and compiled steps: values, gradients and runs of the usual one; what they do where there is no graph."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dcnn import activations, atoms
+from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.task import AtomsTask
 from dcnn.losses import Fixed, Term, term_values, weighting
 from dcnn.scaling import LabelScale
@@ -46,9 +48,13 @@ def pde(name="reverse mode", network=None, **training):
     return build_pde(config), config
 
 
-def potential(name):
+def demo(count=12):
+    return list(atoms.demo_dataset()[:count])
+
+
+def potential(name, frames=None, batch_size=3, **options):
     torch.manual_seed(0)
-    frames = atoms.demo_dataset()[:12]
+    frames = demo() if frames is None else frames
     terms = (Term("energy"), Term("forces", 10.0))
     network = atoms.build(name, normalization=False)
     return AtomsTask(
@@ -57,9 +63,10 @@ def potential(name):
         dict.fromkeys(("train", "validation", "test"), frames),
         terms,
         Fixed(terms),
-        batch_size=3,
+        batch_size=batch_size,
         energy_per_atom=True,
         energy_unit_eV=1.0,
+        **options,
     )
 
 
@@ -255,3 +262,17 @@ def test_tanh_in_a_trace_has_all_its_derivatives():
         return torch.autograd.grad(tanh.derivatives(t, 3)[3].sum(), t)[0]
 
     torch.testing.assert_close(make_fx(slope_of_third)(x)(x), tanh.derivative(x, 4), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("stretch", "shared"), [(1.0, True), (1.7, False)])
+def test_batches_of_a_small_molecule_have_one_shape(stretch, shared):
+    """Although atoms move in and out of the cutoff; of a stretched one only half of the pairs are within it."""
+    frames = [replace(f, positions=f.positions * (1.6 + 0.1 * k) * stretch) for k, f in enumerate(demo(6))]
+    task = potential("schnet", frames, one_shape=True, batch_size=2)
+    assert len({len(half_pairs(frame.positions, 6.0)) for frame in frames}) > 1
+    batches = list(task.batches(0))
+    assert (len({len(batch.pair_i) for batch in batches}) == 1) == shared
+    plain = potential("schnet", frames, batch_size=2)
+    for ours, theirs in zip(batches, plain.batches(0), strict=True):
+        for name, residual in plain.residuals(plain.network, theirs).items():
+            torch.testing.assert_close(task.residuals(task.network, ours)[name], residual, rtol=1e-5, atol=1e-6)

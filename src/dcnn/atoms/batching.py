@@ -15,6 +15,8 @@ from dcnn.atoms.neighbours import PairCache, Pairs, half_pairs
 from dcnn.atoms.structures import AtomsBatch, Edges, Structure
 from dcnn.errors import InputError
 
+SHARED = 0.6  # share of the pairs of a molecule within the cutoff from which on all are listed
+
 
 class _Topology(NamedTuple):
     """All indices of a batch; one object serves every batch made of the same pair lists."""
@@ -161,6 +163,24 @@ def batch(
         pair_shift=shift,
         cutoff=cutoff,
     )
+
+
+def shared_radius(frames: Sequence[Structure], cutoff: float) -> float:
+    """How far to list pairs so that all frames of one small molecule share one list: as far as any two atoms are apart.
+
+    Pairs beyond the cutoff change no result. It stays at the cutoff for crystals, for frames of several molecules, and
+    where the cutoff leaves out more than it is worth.
+    """
+    first = frames[0]
+    if any(frame.cell is not None or not np.array_equal(frame.z, first.z) for frame in frames):
+        return cutoff
+    i, j = np.triu_indices(len(first.z), k=1)
+    within, largest = 0, 0.0
+    for frame in frames:
+        distance = np.linalg.norm(frame.positions[i] - frame.positions[j], axis=1)  # (pairs,)
+        within += int((distance < cutoff).sum())
+        largest = max(largest, float(distance.max(initial=0.0)))
+    return max(cutoff, 1.001 * largest) if within >= SHARED * len(i) * len(frames) else cutoff
 
 
 class Batcher:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dcnn.atoms.batching import Batcher
+from dcnn.atoms.batching import Batcher, shared_radius
 from dcnn.atoms.forces import energy_and_forces
 from dcnn.atoms.metrics import KCAL_MOL_EV as KCAL_MOL_EV
 from dcnn.atoms.metrics import errors
@@ -24,7 +24,8 @@ class AtomsTask:
     """Fits E(x) and −∂E/∂x to labels in the unit of `scale`; errors are reported in kcal/mol and Å.
 
     `frames` maps train, validation and test to labelled structures; lengths are Å, and `energy_unit_eV` says
-    what one unit of their energies is.
+    what one unit of their energies is. With `one_shape` all pairs of a small molecule are listed, so that its batches
+    have one shape and one graph of the step serves them all.
     """
 
     monitor = "force_mae_kcal_mol_A"
@@ -41,6 +42,7 @@ class AtomsTask:
         energy_per_atom: bool,
         energy_unit_eV: float,
         seed: int = 0,
+        one_shape: bool = False,
     ) -> None:
         for name, split in frames.items():
             if len(split) == 0:
@@ -51,6 +53,7 @@ class AtomsTask:
         self.steps_per_epoch = len(frames["train"]) // self.batch_size
         self.energy_per_atom = energy_per_atom
         self.energy_unit_eV = energy_unit_eV
+        self.one_shape = one_shape
         self.elements = sorted({z for frame in frames["train"] for z in np.unique(frame.z).tolist()})
         self.cast(torch.float32)
 
@@ -61,6 +64,8 @@ class AtomsTask:
         self.network.to(dtype)
         cutoff: float = self.network.cutoff  # type: ignore[assignment]
         scaled = {name: _scaled(self.scale, split) for name, split in self.frames.items()}
+        if self.one_shape:
+            cutoff = shared_radius([frame for split in scaled.values() for frame in split], cutoff)
         self._batchers = {name: Batcher(split, cutoff, dtype) for name, split in scaled.items()}
         self._evaluation: dict[str, list[AtomsBatch]] = {}
 

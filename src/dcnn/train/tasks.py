@@ -60,6 +60,7 @@ def build_atoms(
         energy_per_atom=loss.energy_per_atom,
         energy_unit_eV=ENERGY[frames["train"].units.energy],
         seed=config.seed,
+        one_shape=config.training.step != "eager",
     )
 
 
