@@ -39,9 +39,10 @@ unit: .venv/dev
 test-slow: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
 
+# Two threads that sleep between the many short operations of a step would spoil its time.
 bench: .venv/dev
-	$(BIN)/dcnn bench pde
-	$(BIN)/dcnn bench atoms
+	env -u OMP_WAIT_POLICY $(BIN)/dcnn bench pde
+	env -u OMP_WAIT_POLICY $(BIN)/dcnn bench atoms
 
 clean:
 	rm -rf .venv build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage

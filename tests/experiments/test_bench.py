@@ -137,7 +137,9 @@ def test_the_command_prints_a_table_and_writes_json(tmp_path):
     printed = CliRunner().invoke(app, ["pde", "--problems", "advection", *common, "--no-memory", "--json"])
     (row,) = json.loads(printed.stdout)["results"]
     assert "ours_peak_mb" not in row
-    potential = CliRunner().invoke(app, ["atoms", "--models", "schnet", "--rounds", "2", "--threads", "1", "--json"])
+    potential = CliRunner().invoke(
+        app, ["atoms", "--models", "schnet", "--step", "traced", "--rounds", "2", "--threads", "1", "--json"]
+    )
     assert json.loads(potential.stdout)["results"][0]["name"] == "schnet"
 
 
