@@ -134,6 +134,7 @@ def head(tmp_path, monkeypatch):
             process.communicate()
 
 
+@pytest.mark.slow
 def test_a_cluster_with_a_token_is_joined_at_its_address(head, tmp_path):
     (tmp_path / "cell.yaml").write_text(to_yaml(heat(1)[0].config))
     program = f"""
@@ -144,7 +145,9 @@ cell = Cell({{"name": "joined"}}, as_config("cell.yaml"))
 print(engine.run([cell], "grid", on="ray:{head}")[0]["status"])
 """
     plain = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
-    joined = subprocess.run([sys.executable, "-c", program], env=plain, cwd=tmp_path, capture_output=True, text=True)
+    joined = subprocess.run(
+        [sys.executable, "-c", program], env=plain, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     assert joined.stdout.split()[-1:] == ["finished"], joined.stderr[-2000:]
     assert (tmp_path / "grid" / "joined" / "result.json").exists()
 
