@@ -28,6 +28,7 @@ from dcnn.losses import Fixed, Term, Weighting, term_values
 
 GRAPHS = 4  # shapes of batches that get a graph; further ones are evaluated as usual
 AGAIN = 2  # batches of a shape before it gets one: a shape that never comes back is not worth it
+REMEMBERED = 1000  # shapes that are counted; crystals have no end of them
 COMPILED_PAYS_MINUTES = 5.0  # the shortest run for which "auto" is compiled
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}  # of the gradient, relative, graph against usual
 _TOPOLOGY = ("center", "neighbour", "pair", "degree", "neighbourhoods", "triplets")
@@ -108,6 +109,8 @@ class GraphStep:
             self.graphs[key] = self._graph(batch, state, tensors, weights)
             if len(self.graphs) == GRAPHS:
                 self.log.info("%s: %d shapes of batches have a graph; further ones get none", self.name, GRAPHS)
+        if len(self.seen) == REMEMBERED:
+            self.seen.clear()
         self.seen[key] += 1
         evaluate = self._usual(batch) if self.failed or key not in self.graphs else self.graphs[key]
         values, *gradients = evaluate(state, tensors, weights)
