@@ -165,7 +165,8 @@ def test_time_is_a_budget_too(tmp_path):
 
 def test_minutes_of_the_processor_do_not_pass_while_others_have_it(tmp_path, monkeypatch):
     ticks = itertools.count(0.0, 2.0)  # two seconds from one look at the clock to the next
-    monkeypatch.setattr("dcnn.train.loop.time.process_time", lambda: next(ticks))
+    monkeypatch.setattr("dcnn.train.cpu.time.process_time", lambda: next(ticks))
+    monkeypatch.setattr("dcnn.train.cpu.os.times", lambda: (0.0,) * 5)  # no compilers
     result = run_in(tmp_path / "a", config(epochs=None, minutes=0.1, clock="cpu"), Line())
     assert (result.values["steps"], result.values["seconds"]) == (3, 6.0)
 
