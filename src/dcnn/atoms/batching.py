@@ -16,6 +16,7 @@ from dcnn.atoms.structures import AtomsBatch, Edges, Structure
 from dcnn.errors import InputError
 
 SHARED = 0.6  # share of the pairs of a molecule within the cutoff from which on all are listed
+LARGEST = 64  # atoms of a molecule for which that is looked at
 
 
 class _Topology(NamedTuple):
@@ -172,6 +173,8 @@ def shared_radius(frames: Sequence[Structure], cutoff: float) -> float:
     where the cutoff leaves out more than it is worth.
     """
     first = frames[0]
+    if len(first.z) > LARGEST:
+        return cutoff
     if any(frame.cell is not None or not np.array_equal(frame.z, first.z) for frame in frames):
         return cutoff
     i, j = np.triu_indices(len(first.z), k=1)
