@@ -126,3 +126,13 @@ def test_a_yaml_file_is_a_configuration(tmp_path):
     config = resolve(str(path), "best", ["seed=7"])
     assert (config.recipe, config.seed, config.training.epochs) == ("paper", 7, 1)
     assert config.scale.unit == "power_of_ten"
+
+
+def test_input_that_cannot_be_read_leaves_no_run(tmp_path):
+    """So that the same command works once the file is mended."""
+    (tmp_path / "empty.npz").write_bytes(b"")
+    values = {"kind": "atoms", "data": {"path": str(tmp_path / "empty.npz")}, "training": {"epochs": 1}}
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"empty\.npz"):
+            fit(values, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

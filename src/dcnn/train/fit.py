@@ -54,7 +54,13 @@ def fit(
         fabric.launch(partial(_train_in_process, config=config, path=path, resume=resume))
         return Run.open(path).result()
     fabric.launch()
-    return train(fabric, build_task(config), config, Run(path), console or Console(), resume)
+    try:
+        task = build_task(config)
+    except InputError:
+        if not resume:
+            Run(path).withdraw()
+        raise
+    return train(fabric, task, config, Run(path), console or Console(), resume)
 
 
 def resume_run(folder: str | Path, console: Console | None = None) -> Result:

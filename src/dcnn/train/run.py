@@ -49,6 +49,12 @@ class Run:
         write_whole(run.config_file, to_yaml(config))
         return run
 
+    def withdraw(self) -> None:
+        """Takes back a run that could not begin, so that the same command works once its input is mended."""
+        self.config_file.unlink(missing_ok=True)
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
     @classmethod
     def open(cls, folder: Path | str) -> Run:
         run = cls(folder)
