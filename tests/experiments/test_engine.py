@@ -85,6 +85,15 @@ def test_ray_keeps_finished_cells_and_says_why_one_cannot_run(two_workers, tmp_p
     assert (tmp_path / "best-0" / "result.json").stat().st_mtime_ns == stamp
 
 
+def test_a_cell_that_dies_on_ray_leaves_the_others_their_results(two_workers, tmp_path):
+    """A folder where its result is to be written: the process dies of it, every time."""
+    (tmp_path / "dies" / "result.json.partial").mkdir(parents=True)
+    (config,) = [cell.config for cell in heat(2)]
+    with pytest.raises(DcnnError, match=rf"1 of 2 runs died 3 times.*\n{tmp_path}/dies: "):
+        engine.run([Cell({"name": name}, config) for name in ("dies", "lives")], tmp_path, on="ray")
+    assert Run(tmp_path / "lives").result().values["status"] == "finished"
+
+
 def test_a_sweep_ranks_its_trials_by_validation_and_writes_the_best(two_workers, tmp_path):
     pairs = [*TINY, "training.stages.0.learning_rate=loguniform(1e-5,1e-1)", "network.activation=choice(tanh,sin)"]
     sweep = define("heat", pairs, budget="training.epochs=4")

@@ -59,8 +59,26 @@ def test_a_killed_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 def test_a_cell_that_cannot_run_ends_the_grid_with_its_reason(tmp_path):
     config = as_config({"kind": "atoms", "data": {"path": "/no/such/file.npz"}, "training": {"epochs": 1}})
-    with pytest.raises(DcnnError, match=r"no/such/file\.npz: no such file"):
+    with pytest.raises(InputError, match=r"no/such/file\.npz: no such file"):
         run_grid([Cell({"name": "missing"}, config)], tmp_path)
+
+
+def test_a_cell_that_dies_again_and_again_leaves_the_others_their_results(tmp_path, monkeypatch):
+    started = []
+    start = grid.start
+
+    def start_and_kill_original(config, folder):
+        process = start(config, folder)
+        started.append(folder.name)
+        if "original" in folder.name:
+            process.kill()
+        return process
+
+    monkeypatch.setattr(grid, "start", start_and_kill_original)
+    with pytest.raises(DcnnError, match=r"1 of 2 runs died 3 times; the others are kept.*\n.*schnet-original-0: "):
+        run_grid(cells(), tmp_path, jobs=1)
+    assert started.count("schnet-original-0") == 3
+    assert Run(tmp_path / "schnet-best-0").result().values["status"] == "finished"
 
 
 def run(recipe, value, status="finished"):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dcnn.errors import DcnnError, InputError
+from dcnn.errors import InputError
 from dcnn.experiments.cluster import connected
-from dcnn.experiments.grid import Cell
+from dcnn.experiments.grid import Cell, all_alive
 from dcnn.experiments.process import RETRIES
 from dcnn.experiments.store import Store, is_url, paced
 from dcnn.experiments.worker import CellError, Order, run_cell
@@ -45,26 +45,30 @@ def run_on_ray(cells: Sequence[Cell], folder: str, on: str, jobs: int, watch: Ca
             orders[remote.options(name=cell.name, **resources).remote(order)] = order
         pending = list(orders)
         begun: set[str] = set()
+        dead: list[str] = []
         look = paced(lambda: begun.update(store.names_with("output.txt")))
         try:
             while pending:
                 ready, pending = ray.wait(pending, timeout=0.5)
                 for reference in ready:
-                    _outcome(ray, reference, orders[reference])
+                    dead += _death(ray, reference, orders[reference])
                 look()
                 names = [orders[reference].name for reference in pending]
-                watch([name for name in names if name in begun], len(cells) - len(pending))
+                watch([name for name in names if name in begun], len(cells) - len(pending) - len(dead))
         finally:
             for reference in pending:
                 ray.cancel(reference, force=True)
+    all_alive(dead, cells)
 
 
-def _outcome(ray: Any, reference: Any, order: Order) -> None:
+def _death(ray: Any, reference: Any, order: Order) -> list[str]:
+    """Why the cell died, if it did; input that it refused is raised."""
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        cause = error.cause
-        raise cause if isinstance(cause, DcnnError) else DcnnError(f"{order.where}: {cause}") from None
+        if isinstance(error.cause, InputError):
+            raise error.cause from None
+        return [str(error.cause) if isinstance(error.cause, CellError) else f"{order.where}: {error.cause}"]
     except ray.exceptions.RayError as error:
-        text = str(error).strip().splitlines()[0]
-        raise DcnnError(f"{order.where}: its worker was lost {RETRIES + 1} times ({text})") from None
+        return [f"{order.where}: its worker was lost ({str(error).strip().splitlines()[0]})"]
+    return []
