@@ -216,6 +216,17 @@ def test_small_takes_md17_labels_of_the_official_split(tmp_path):
         plan("table1", "small", molecules=("ethanol",), data=tmp_path)
 
 
+def test_small_takes_more_and_larger_steps_than_the_paper_but_best_keeps_its_own(tmp_path):
+    write_splits(tmp_path / "rmd17", 1000)
+    every = ("original", "paper", "best")
+    found = plan("table1", "small", molecules=("ethanol",), models=("cgcnn",), recipes=every, seeds=1, data=tmp_path)
+    training = {cell.labels["recipe"]: cell.config.training for cell in found.cells}
+    rates = {recipe: values.stages[0].learning_rate for recipe, values in training.items()}
+    assert rates == {"original": 1e-3, "paper": 1e-3, "best": 3e-3}
+    assert [values.batch_size for values in training.values()] == [5, 5, 5]
+    assert [values.step for values in training.values()] == ["traced", "traced", "auto"]
+
+
 def test_larger_training_sets_pool_the_distinct_frames_of_all_splits(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_splits(tmp_path / "data", 2000, numbers_=(1, 2, 3, 4, 5))
