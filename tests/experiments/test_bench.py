@@ -3,8 +3,11 @@
 import json
 import sys
 
+import ase.io
 import pytest
 import torch
+from ase.build import bulk
+from ase.calculators.emt import EMT
 from typer.testing import CliRunner
 
 from dcnn.cli.bench import app
@@ -54,7 +57,7 @@ def test_the_ratio_is_that_of_each_round():
 @pytest.mark.parametrize("kind", ["eager", "traced"])
 def test_both_sides_make_the_same_updates(kind):
     pair = small()
-    step = training_step(pair.task, pair.batch, kind)
+    step = training_step(pair.task, [pair.batch], kind)
     for _ in range(5):
         step()
         pair.their_step()
@@ -75,10 +78,10 @@ def test_a_step_that_cannot_be_made_says_so(monkeypatch):
     pair = small()
     monkeypatch.setattr(torch, "compile", broken)
     with pytest.raises(DcnnError, match="compiled step could not be made"):
-        training_step(pair.task, pair.batch, "compiled")
+        training_step(pair.task, [pair.batch], "compiled")
     pair.network.norm = torch.nn.BatchNorm1d(3)
     with pytest.raises(DcnnError, match="there is no traced step"):
-        training_step(pair.task, pair.batch, "traced")
+        training_step(pair.task, [pair.batch], "traced")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -124,6 +127,18 @@ def test_lines_of_networks():
     assert (row["name"], row["peer"], row["step"], row["batch_size"]) == ("schnet", "eager step", "traced", 2)
     assert row["ours_ms"] > 0
     assert seen == [(1, 1)]
+
+
+def test_crystals_of_several_sizes(tmp_path):
+    crystals = [bulk("Cu").repeat((1, 1, 2 + number % 3)) for number in range(22)]
+    for number, crystal in enumerate(crystals):
+        crystal.rattle(0.05, seed=number)
+        crystal.calc = EMT()
+        crystal.get_forces()
+    ase.io.write(tmp_path / "cu.xyz", crystals)
+    options = {"rounds": 2, "threads": 1, "batch_size": 2, "data": str(tmp_path / "cu.xyz"), "cutoff": 3.0}
+    (line,) = compare_atoms(["schnet"], **options)
+    assert line.to_dict()["data"] == str(tmp_path / "cu.xyz")
 
 
 def test_the_command_prints_a_table_and_writes_json(tmp_path):

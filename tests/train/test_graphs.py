@@ -13,10 +13,11 @@ from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.task import AtomsTask
 from dcnn.losses import Fixed, Term, term_values, weighting
 from dcnn.scaling import LabelScale
+from dcnn.train import graphs
 from dcnn.train.config import validate
 from dcnn.train.console import Console
 from dcnn.train.fit import Fabric
-from dcnn.train.graphs import GRAPHS, TOLERANCE, GraphStep, _difference, flattened, graph_step, rebuilt, resolved
+from dcnn.train.graphs import GRAPHS, TOLERANCE, Graph, GraphStep, _difference, flattened, graph_step, rebuilt, resolved
 from dcnn.train.loop import Residuals, train
 from dcnn.train.pde_tasks import build_pde
 from dcnn.train.run import Run
@@ -52,11 +53,30 @@ def demo(count=12):
     return list(atoms.demo_dataset()[:count])
 
 
-def potential(name, frames=None, batch_size=3, **options):
+#: Networks that are traced in a second.
+TINY = {
+    "schnet": {"blocks": 1},
+    "cgcnn": {"convolutions": 1},
+    "dimenet_plus_plus": {"blocks": 1},
+    "forcenet": {"blocks": 1},
+    "gemnet": {"blocks": 1},
+}
+
+
+def fragments(count=12):
+    """Frames of six to nine atoms: no two batches have the same number of pairs."""
+    kept = [slice(9 - number % 4) for number in range(count)]
+    return [
+        replace(frame, z=frame.z[some], positions=frame.positions[some], forces=frame.forces[some])
+        for frame, some in zip(demo(count), kept, strict=True)
+    ]
+
+
+def potential(name, frames=None, batch_size=3, overrides=None, **options):
     torch.manual_seed(0)
     frames = demo() if frames is None else frames
     terms = (Term("energy"), Term("forces", 10.0))
-    network = atoms.build(name, normalization=False)
+    network = atoms.build(name, normalization=False, **(overrides or {}))
     return AtomsTask(
         network,
         LabelScale.fit(frames, references="elements", unit="force_rms"),
@@ -94,7 +114,7 @@ def assert_the_same(task, step, batch, number=0):
 
 @pytest.mark.parametrize("name", [*PDES, "schnet", "dimenet_plus_plus"])
 def test_one_graph_serves_all_batches(name):
-    task = pde(name)[0] if name in PDES else potential(name)
+    task = pde(name)[0] if name in PDES else potential(name, overrides=TINY[name])
     step = GraphStep(Residuals(task), task.terms, LOG)
     for batch in task.batches(0):
         assert_the_same(task, step, batch)
@@ -104,7 +124,7 @@ def test_one_graph_serves_all_batches(name):
 
 @pytest.mark.parametrize("name", ["schnet", "gemnet"])
 def test_indices_are_inputs_and_not_constants(name):
-    task = potential(name)
+    task = potential(name, overrides=TINY[name])
     task.network.cutoff = 1.4  # chains: the pairs depend on the order of the atoms
     step = GraphStep(Residuals(task), task.terms, LOG)
     line = torch.tensor([[1.2 * i + 0.1 * i % 2, 0.3 * (i % 3), 0.1 * i] for i in range(5)])
@@ -117,6 +137,59 @@ def test_indices_are_inputs_and_not_constants(name):
     assert len({str(pairs) for pairs in lists}) == 3
     assert len(step.graphs) == 1
     assert not step.failed
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_one_graph_serves_batches_of_any_size(name, caplog):
+    task = potential(name, fragments(24), overrides=TINY[name])
+    step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
+    sizes = set()
+    with caplog.at_level(logging.INFO, logger=LOG.name):
+        for batch in task.batches(0):
+            assert_the_same(task, step, batch)
+            sizes.add(len(batch.pair_i))
+    assert len(sizes) > 3
+    assert (step.made, step.failed) == (1, False)
+    assert caplog.text.count("graph for batches of any size") == 2  # checked with two batches
+
+
+def test_a_graph_of_any_size_is_not_given_what_it_was_not_traced_for():
+    """Sizes (atoms, 3, pairs, slots) when it was traced."""
+    graph = Graph(None, (20, 3, 90, 16), any_size=True)
+    assert graph.serves((21, 3, 80, 16))
+    assert graph.serves((20, 3, 20, 16))
+    assert not graph.serves((1, 3, 90, 16))
+    by_chance = Graph(None, (90, 3, 90, 16), any_size=True)
+    assert by_chance.serves((91, 3, 91, 16))
+    assert not by_chance.serves((91, 3, 80, 16))
+
+
+def test_what_cannot_be_traced_with_any_size_keeps_the_graph_of_one_size(monkeypatch, caplog):
+    trace = graphs._traced
+
+    def only_one_size(*inputs):
+        if inputs[-1]:
+            raise AssertionError("this size is data")
+        return trace(*inputs)
+
+    monkeypatch.setattr(graphs, "_traced", only_one_size)
+    task = potential("schnet", [*demo(2), *fragments(6)], batch_size=1, overrides=TINY["schnet"])
+    step = GraphStep(Residuals(task), task.terms, LOG)
+    for number in (0, 1, 3, 4, 5, 0):
+        assert_the_same(task, step, task._batchers["train"]([number]))
+    assert "not possible, going on without (this size is data)" in caplog.text
+    assert [graph.any_size for graph in step.graphs.values()] == [False]
+    assert not step.failed
+
+
+def test_batches_that_are_rare_get_no_graph():
+    task = potential("schnet", overrides=TINY["schnet"])
+    step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
+    for _ in range(3):  # epochs, each with a smaller batch at its end
+        for number in range(30):
+            step(task._batchers["train"]([0, 1] if number < 29 else [0]), 0)
+    assert step.missed.most_common(1)[0][1] == 3
+    assert len(step.graphs) == step.made == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's own, on import
@@ -145,18 +218,18 @@ def test_many_shapes_go_on_without_graphs(caplog):
     with caplog.at_level(logging.INFO, logger=LOG.name):
         for size in range(1, GRAPHS + 3):
             assert_the_same(task, step, task._batchers["train"](range(size)))
-    assert caplog.text.count("further ones get none") == 1
+    assert caplog.text.count("other batches get none") == 1
     assert len(step.graphs) == GRAPHS
 
 
 def test_a_shape_gets_a_graph_when_it_comes_back():
     task = potential("schnet")
     step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
-    graphs = []
+    made = []
     for size in (1, 2, 1, 2, 3, 1, 1):
         assert_the_same(task, step, task._batchers["train"](range(size)))
-        graphs.append(len(step.graphs))
-    assert graphs == [0, 0, 0, 0, 0, 1, 1]
+        made.append(len(step.graphs))
+    assert made == [0, 0, 0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +307,7 @@ def test_a_traced_run_is_the_usual_run_and_resumes(tmp_path, optimizer):
     expected = run_in(tmp_path / "usual", *pde(**settings))
     found = run_in(tmp_path / "traced", *pde(**settings, step="traced"))
     assert found.test["loss"] == pytest.approx(expected.test["loss"], rel=1e-6)
-    assert "traced step: graph of" in (tmp_path / "traced" / "log.txt").read_text()
+    assert "traced step: graph for batches of one size" in (tmp_path / "traced" / "log.txt").read_text()
 
     task, config = pde(**settings, step="traced")
     evaluate, calls = task.evaluate, []

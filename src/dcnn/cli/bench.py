@@ -61,24 +61,26 @@ def atoms(
         "schnet,cgcnn,dimenet_plus_plus,forcenet,gemnet"
     ),
     step: Annotated[str, typer.Option(help="compiled or traced, against eager")] = "compiled",
-    batch_size: Annotated[int, typer.Option(min=1, help="ethanol molecules a step")] = 5,
+    batch_size: Annotated[int, typer.Option(min=1, help="frames a step")] = 5,
+    data: Annotated[str, typer.Option(help="file of frames; the shipped ethanol frames if not given")] = "demo",
+    cutoff: Annotated[float | None, typer.Option(help="of the networks, in Å; their own if not given")] = None,
     rounds: Rounds = 12,
     threads: Threads = 2,
     clock: Clock = "wall",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Potentials on the shipped ethanol frames: a step as one graph against the eager step of the same network.
+    """Potentials: a step as one graph against the eager step of the same network.
 
-    Making a compiled step takes a minute or two a network.
+    Making a compiled step takes a minute or two a network. Frames of several sizes share one graph.
 
-    Example: dcnn bench atoms --models schnet,gemnet --threads 1
+    Example: dcnn bench atoms --models schnet,gemnet --threads 1 --data crystals.xyz --cutoff 4
     """
     from dcnn.experiments.bench.atoms import compare_atoms
 
     _check_conditions(threads, clock)
     with progress("dcnn bench atoms", "networks") as show:
-        found = compare_atoms(models.split(","), step, rounds, threads, clock, batch_size, show)
+        found = compare_atoms(models.split(","), step, rounds, threads, clock, batch_size, data, cutoff, show)
     _report(found, output, as_json)
 
 

@@ -12,23 +12,25 @@ import copy
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from dcnn.atoms.structures import Edges
 from dcnn.losses import Fixed, Term, Weighting, term_values
 
-GRAPHS = 4  # shapes of batches that get a graph; further ones are evaluated as usual
-AGAIN = 2  # batches of a shape before it gets one: a shape that never comes back is not worth it
-REMEMBERED = 1000  # shapes that are counted; crystals have no end of them
+GRAPHS = 4  # graphs that are made; batches that none of them serves are evaluated as usual
+AGAIN = 2  # batches without a graph before they get one: what does not come back is not worth it
+RARE = 0.1  # share of all batches below which they get none, such as the last one of an epoch
 COMPILED_PAYS_MINUTES = 5.0  # the shortest run for which "auto" is compiled
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}  # of the gradient, relative, graph against usual
 _TOPOLOGY = ("center", "neighbour", "pair", "degree", "neighbourhoods", "triplets")
@@ -68,13 +70,35 @@ def graph_step(
     return None
 
 
+@dataclass(frozen=True)
+class Graph:
+    """A graph that was made for one batch: the sizes of its tensors, axis by axis, and if it takes other sizes, too."""
+
+    evaluate: Evaluation
+    sizes: tuple[int, ...]
+    any_size: bool
+
+    def serves(self, sizes: tuple[int, ...]) -> bool:
+        """Whether it may be given tensors of these sizes.
+
+        Axes of one size were one variable when it was traced, be it by chance, and have to be equal still; 0 and 1 were
+        constants.
+        """
+        if not self.any_size:
+            return sizes == self.sizes
+        became = {0: 0, 1: 1}
+        pairs = list(zip(self.sizes, sizes, strict=True))
+        return all(became.setdefault(old, new) == new and (new > 1 or new == old) for old, new in pairs)
+
+
 class GraphStep:
     """Values of the terms of a batch; the gradients of their weighted sum are left in the parameters.
 
     `residuals` is a module whose forward takes a batch and returns {term: residual}. All tensors of a batch are
-    inputs of the graph, index tensors too, so that one graph serves all batches of the same shapes. `after` batches of
-    a shape it gets one, which is evaluated both ways first: if they differ, all goes on without graphs; without a C++
-    compiler it goes on with traced ones.
+    inputs of the graph, index tensors too, so that one graph serves all batches of the same sizes; where sizes change
+    from batch to batch (crystals, several molecules), it is traced with sizes as variables. `after` batches without a
+    graph one is made and evaluated both ways first: if they differ, all goes on without graphs; without a C++ compiler
+    it goes on with traced ones.
     """
 
     def __init__(
@@ -88,8 +112,10 @@ class GraphStep:
         self.residuals, self.terms, self.log = residuals, {term.name: term for term in terms}, log
         self.compiled, self.after = compiled, after
         self.trained = {name: p for name, p in residuals.named_parameters() if p.requires_grad}
-        self.graphs: dict[Any, Evaluation] = {}
-        self.seen: Counter[Any] = Counter()
+        self.graphs: dict[Any, Graph] = {}  # the newest of every kind of batch
+        self.made = self.calls = 0
+        self.missed: Counter[Any] = Counter()  # batches of a kind that no graph served
+        self.first_missed: dict[Any, Any] = {}
         self.names: list[str] = []  # of the terms, in the order of their values
         self.topology: tuple[str, ...] = ()  # of a batch of atoms: what the network asks for
         self.failed = False
@@ -102,21 +128,31 @@ class GraphStep:
         """{term: value}, detached, with the weights that the terms have at this step."""
         if not self.names:
             self.names, self.topology = self._first_look(batch)
-        tensors, key = flattened(batch, self.topology)
-        state = [*self.trained.values(), *self.residuals.buffers()]
-        weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(state[0])
-        if key not in self.graphs and len(self.graphs) < GRAPHS and not self.failed and self.seen[key] >= self.after:
-            self.graphs[key] = self._graph(batch, state, tensors, weights)
-            if len(self.graphs) == GRAPHS:
-                self.log.info("%s: %d shapes of batches have a graph; further ones get none", self.name, GRAPHS)
-        if len(self.seen) == REMEMBERED:
-            self.seen.clear()
-        self.seen[key] += 1
-        evaluate = self._usual(batch) if self.failed or key not in self.graphs else self.graphs[key]
-        values, *gradients = evaluate(state, tensors, weights)
+        self.calls += 1
+        tensors, kind = flattened(batch, self.topology)
+        weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(self._state()[0])
+        graph = None if self.failed else self._graph(kind, _sizes(tensors), batch, weights)
+        evaluate = self._usual(batch) if graph is None or self.failed else graph.evaluate
+        values, *gradients = evaluate(self._state(), tensors, weights)
         for parameter, gradient in zip(self.trained.values(), gradients, strict=True):
             parameter.grad = _laid_out_as(parameter, gradient)
         return dict(zip(self.names, values.unbind(), strict=True))
+
+    def _state(self) -> list[Tensor]:
+        return [*self.trained.values(), *self.residuals.buffers()]
+
+    def _graph(self, kind: Any, sizes: tuple[int, ...], batch: Any, weights: Tensor) -> Graph | None:
+        """The graph that serves the batch, made now if batches of its kind have gone without often enough."""
+        graph = self.graphs.get(kind)
+        if graph is not None and graph.serves(sizes):
+            return graph
+        if self.made == GRAPHS:
+            return None
+        self.first_missed.setdefault(kind, batch)
+        self.missed[kind] += 1
+        if self.missed[kind] <= self.after or self.missed[kind] < RARE * self.calls:
+            return None
+        return self._made(kind, batch, weights)
 
     def _first_look(self, batch: Any) -> tuple[list[str], tuple[str, ...]]:
         """The terms that have a residual, and the edges and angles that are made for the first batch."""
@@ -143,35 +179,64 @@ class GraphStep:
 
         return evaluate
 
-    def _graph(self, batch: Any, state: list[Tensor], tensors: list[Tensor], weights: Tensor) -> Evaluation:
-        usual, inputs = self._usual(batch), (state, tensors, weights)
+    def _made(self, kind: Any, batch: Any, weights: Tensor) -> Graph | None:
+        """A graph for batches like this one; of any size if the last one did not serve, or earlier ones had another."""
+        earlier = self.first_missed.pop(kind)
+        self.missed[kind] = 0
+        self.made += 1
+        state, (tensors, _), (others, _) = self._state(), *(flattened(b, self.topology) for b in (batch, earlier))
+        any_size = kind in self.graphs or _sizes(others) != _sizes(tensors)
         try:
-            traced = make_fx(usual)(*inputs)
-            evaluate, found = self._ready(traced, inputs)
-        except RuntimeError as error:  # an operation that cannot be traced
+            traced = _traced(self._usual(batch), state, tensors, weights, any_size)
+            evaluate = self._ready(traced, (state, tensors, weights), any_size)
+        except Exception as error:  # an operation that cannot be traced: torch has many words for it
             self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
-            self.failed = True
-            return usual
-        difference = _difference(found, usual(*inputs))
-        operations = len(traced.graph.nodes)
-        self.log.info("%s: graph of %d operations, gradient equal to %.1e", self.name, operations, difference)
-        if not difference <= TOLERANCE.get(state[0].dtype, 1e-4):
-            self.log.warning("%s: it differs from the usual one, going on without it", self.name)
-            self.failed = True
-        return evaluate
+            self.made = GRAPHS
+            return None
+        graph = self.graphs[kind] = Graph(evaluate, _sizes(tensors), any_size)
+        operations, sizes = len(traced.graph.nodes), "any size" if any_size else "one size"
+        for b, inputs in ((batch, tensors), (earlier, others))[: 1 + any_size]:
+            if graph.serves(_sizes(inputs)):
+                difference = _difference(evaluate(state, inputs, weights), self._usual(b)(state, inputs, weights))
+                words = (self.name, sizes, operations, difference)
+                self.log.info("%s: graph for batches of %s, %d operations, gradient equal to %.1e", *words)
+                if not difference <= TOLERANCE.get(state[0].dtype, 1e-4):
+                    self.log.warning("%s: it differs from the usual one, going on without it", self.name)
+                    self.failed = True
+        if self.made == GRAPHS:
+            self.log.info("%s: %d graphs are made; other batches get none", self.name, GRAPHS)
+        return graph
 
-    def _ready(self, traced: GraphModule, inputs: tuple[Any, ...]) -> tuple[Evaluation, tuple[Any, ...]]:
-        """The graph as it will be called, and what it finds; without a compiler all graphs are traced ones."""
-        evaluate: Evaluation
+    def _ready(self, traced: GraphModule, inputs: tuple[Any, ...], any_size: bool) -> Evaluation:
+        """The graph as it will be called; without a compiler all graphs are traced ones."""
         if self.compiled:
             try:
-                evaluate = torch.no_grad()(torch.compile(_with_separate_sums(traced), dynamic=False))
-                return evaluate, evaluate(*inputs)
+                for weight in inputs[0]:
+                    torch._dynamo.mark_static(weight)
+                compiled: Evaluation = torch.no_grad()(torch.compile(_with_separate_sums(traced), dynamic=any_size))
+                compiled(*inputs)
+                return compiled
             except RuntimeError as error:
                 self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
                 self.compiled = False
-        evaluate = torch.no_grad()(traced)
-        return evaluate, evaluate(*inputs)
+        return torch.no_grad()(traced)
+
+
+def _traced(
+    evaluate: Evaluation, state: list[Tensor], tensors: list[Tensor], weights: Tensor, any_size: bool
+) -> GraphModule:
+    """The operations of an evaluation; with `any_size` the sizes of `tensors` are variables."""
+    if not any_size:
+        return make_fx(evaluate)(state, tensors, weights)
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    for constant in (*state, weights):
+        mode.from_tensor(constant, static_shapes=True)  # kept by the mode: their sizes are numbers
+    with mode:
+        return make_fx(evaluate, tracing_mode="symbolic")(state, tensors, weights)
+
+
+def _sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(size for tensor in tensors for size in tensor.shape)
 
 
 def _first_line(error: Exception) -> str:
@@ -227,7 +292,7 @@ def _difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
 
 
 def flattened(batch: Any, topology: Sequence[str] = ()) -> tuple[list[Tensor], tuple[Any, ...]]:
-    """All tensors of a batch, and a key that is the same for batches that differ in the values of these alone."""
+    """All tensors of a batch, and its kind: the same for batches that differ in the values and sizes of these alone."""
     tensors: list[Tensor] = []
     others: list[Any] = []
 
@@ -236,7 +301,7 @@ def flattened(batch: Any, topology: Sequence[str] = ()) -> tuple[list[Tensor], t
         return tensor
 
     _mapped(batch, collect, others.append, topology)
-    return tensors, (*((tuple(t.shape), t.dtype, t.device) for t in tensors), *others)
+    return tensors, (*((t.dim(), t.dtype, t.device) for t in tensors), *others)
 
 
 def rebuilt(batch: Any, topology: Sequence[str], tensors: Sequence[Tensor]) -> Any:

@@ -57,7 +57,7 @@ def _measure(name: str, activation: str, side: str, threads: str) -> float:
     torch.set_num_threads(int(threads))
     prepare_cpu()
     pair = build_pair(name, activation)
-    return growth_mb(pair.their_step if side == "deepxde" else training_step(pair.task, pair.batch, side))
+    return growth_mb(pair.their_step if side == "deepxde" else training_step(pair.task, [pair.batch], side))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def compare_pde(
     for done, name in enumerate(names):
         pair = build_pair(name, activation)
         more = {"step": step, "activation": activation, "threads": threads, "clock": clock}
-        ours = training_step(pair.task, pair.batch, step)
+        ours = training_step(pair.task, [pair.batch], step)
         by_graph = None if step == "eager" else [p.grad for p in pair.network.parameters() if p.grad is not None]
         more |= {"points": len(pair.batch.interior), "gradient_difference": pair.gradient_difference(by_graph)}
         times = interleaved({"ours": ours, "theirs": pair.their_step}, rounds, clock)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -28,29 +29,33 @@ def prepare(kind: str, threads: int) -> None:
     prepare_cpu()
 
 
-def training_step(task: Task, batch: Any, kind: str) -> Callable[[], object]:
-    """A function that makes one step of Adam on `batch`; graphs are made here, which leaves their gradients."""
+def training_step(task: Task, batches: Sequence[Any], kind: str) -> Callable[[], object]:
+    """A function that makes one step of Adam, on the batches in turn.
+
+    Graphs are made here, one for batches of several sizes, which leaves their gradients.
+    """
     parameters = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = make_optimizer(Stage(learning_rate=LEARNING_RATE), parameters)
-    module = Residuals(task)
-    graph = graph_step(kind, module, task.terms, task.weighting, 1, logging.getLogger(__name__), after=0)
+    module, turn = Residuals(task), cycle(batches)
+    graph = graph_step(kind, module, task.terms, task.weighting, 1, logging.getLogger(__name__), len(batches) - 1)
     if graph is None and kind != "eager":
         raise DcnnError(f"there is no {kind} step of this network (batch statistics, or weights that depend on values)")
     if graph is not None:
-        graph(batch, 0)
-        if graph.failed or graph.compiled != (kind == "compiled"):
+        for batch in batches:
+            graph(batch, 0)
+        if graph.failed or not graph.graphs or graph.compiled != (kind == "compiled"):
             raise DcnnError(f"the {kind} step could not be made (the warning above says why); try --step traced")
 
     def usual() -> None:
         optimizer.zero_grad()
-        residuals = module(batch)
+        residuals = module(next(turn))
         values = term_values(task.terms, residuals)
         task.weighting.combine(values, parameters, 0, residuals).backward(inputs=parameters)
         optimizer.step()
 
     def by_graph() -> None:
         assert graph is not None
-        graph(batch, 0)
+        graph(next(turn), 0)
         optimizer.step()
 
     return usual if graph is None else by_graph

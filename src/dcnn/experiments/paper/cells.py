@@ -19,8 +19,8 @@ from dcnn.train.fit import as_config
 
 SEEDS = {"smoke": 1, "small": 2, "paper": 1}
 SMOKE_MINUTES = {"molecules": 0.05, "oxides": 0.05, "pde": 0.1}
-# Potentials at small: a fourth of the paper's batches and ten times its rate, since a budget of a minute has thousands of
-# steps, not 125,000; what a step computes is the same.
+# Potentials at small: a fourth of the paper's batches and ten times its rate, since a minute has thousands of steps and
+# not 125,000.
 _SMALL_TRAINING = {
     "batch_size": 5,
     "stages": [{"optimizer": "adam", "learning_rate": 1e-3, "schedule": "constant"}],
