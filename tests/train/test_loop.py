@@ -139,6 +139,14 @@ def test_a_loss_that_is_not_finite_is_a_result(tmp_path):
     assert checkpoint.load(Run(tmp_path / "a").last)["progress"]["epoch"] == 2, "the last finite state is kept"
 
 
+def test_a_test_error_that_is_not_finite_is_divergence_too(tmp_path):
+    """As of a network with batch statistics, whose kept ones are useless."""
+    task = Line()
+    task.evaluate = lambda network, part: {"error": 1.0 if part == "validation" else math.nan}
+    result = run_in(tmp_path / "a", config(), task)
+    assert (result.status, result.values["test"]) == ("diverged", {"error": None})
+
+
 def test_early_stop_counts_validations_without_progress(tmp_path):
     result = run_in(tmp_path / "a", config(epochs=50, early_stop=3, stages=[{"learning_rate": 1e-12}]), Line())
     assert result.status == "stopped early"

@@ -95,7 +95,8 @@ def train(
 
     1. A stage sets precision and optimiser. 2. A step evaluates the residuals, combines the terms, and updates
     weights and their average. 3. After an epoch the validation error decides what is kept. 4. At the end the
-    selected weights are tested. A loss that is not finite ends the run with status "diverged".
+    selected weights are tested. A loss that is not finite ends the run with status "diverged", which
+    it also has if the test error is not finite.
     """
     settings, network = config.training, task.network
     stages = repeated(settings.stages, config.rounds)
@@ -259,6 +260,8 @@ def _test(
         errors = task.evaluate(task.network, "test")
         if not use_best and fabric.is_global_zero:
             checkpoint.save(run.best, _weights(config, task))
+    if not math.isfinite(errors[task.monitor]):  # the loss may be finite: batch statistics in training, kept ones here
+        progress.status = "diverged"
     values = {
         "status": progress.status,
         "recipe": config.recipe,
