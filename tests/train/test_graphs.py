@@ -17,7 +17,8 @@ from dcnn.train import graphs
 from dcnn.train.config import validate
 from dcnn.train.console import Console
 from dcnn.train.fit import Fabric
-from dcnn.train.graphs import GRAPHS, TOLERANCE, Graph, GraphStep, _difference, flattened, graph_step, rebuilt, resolved
+from dcnn.train.flatten import flattened, rebuilt
+from dcnn.train.graphs import GRAPHS, TOLERANCE, Graph, GraphStep, _difference, graph_step, resolved
 from dcnn.train.loop import Residuals, train
 from dcnn.train.pde_tasks import build_pde
 from dcnn.train.run import Run

@@ -8,11 +8,10 @@ differentiated twice does not work; compiled forward-mode AD gave wrong gradient
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from dcnn.atoms.structures import Edges
 from dcnn.losses import Fixed, Term, Weighting, term_values
+from dcnn.train.flatten import flattened, rebuilt
 
 GRAPHS = 4  # graphs that are made; batches that none of them serves are evaluated as usual
 AGAIN = 2  # batches without a graph before they get one: what does not come back is not worth it
@@ -289,45 +289,3 @@ def _difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
         float((values - right).norm() / size),
         float((gradient - right_gradient).norm() / right_gradient.norm().clamp_min(1e-3 * size)),
     )
-
-
-def flattened(batch: Any, topology: Sequence[str] = ()) -> tuple[list[Tensor], tuple[Any, ...]]:
-    """All tensors of a batch, and its kind: the same for batches that differ in the values and sizes of these alone."""
-    tensors: list[Tensor] = []
-    others: list[Any] = []
-
-    def collect(tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
-
-    _mapped(batch, collect, others.append, topology)
-    return tensors, (*((t.dim(), t.dtype, t.device) for t in tensors), *others)
-
-
-def rebuilt(batch: Any, topology: Sequence[str], tensors: Sequence[Tensor]) -> Any:
-    """The batch with these tensors in the places of its own."""
-    supply = iter(tensors)
-    return _mapped(batch, lambda _: next(supply), lambda _: None, topology)
-
-
-def _mapped(value: Any, swap: Callable[[Tensor], Tensor], note: Callable[[Any], None], topology: Sequence[str]) -> Any:
-    """`value` with every tensor swapped; `note` is told of everything else that it holds."""
-
-    def inner(part: Any) -> Any:
-        return _mapped(part, swap, note, topology)
-
-    if isinstance(value, Tensor):
-        return swap(value)
-    if isinstance(value, Edges):  # makes its parts when asked: those that the network needs are inputs
-        twin = copy.copy(value)
-        vars(twin).update({name: inner(getattr(value, name)) for name in ("_i", "_j", *topology)})
-        return twin
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{entry.name: inner(getattr(value, entry.name)) for entry in fields(value)})
-    if isinstance(value, tuple):
-        parts = [inner(part) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    if isinstance(value, Mapping):
-        return {key: inner(part) for key, part in value.items()}
-    note(repr(value) if isinstance(value, bool | int | float | str | slice | None) else type(value))
-    return value
