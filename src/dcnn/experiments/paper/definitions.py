@@ -167,7 +167,7 @@ _ALL = (
     ),
     Experiment(
         "scaling",
-        "Errors against the number of training frames, SchNet with IReLU and rescaled labels",
+        "Errors against the number of training frames, SchNet",
         "More frames lower both errors.",
         "molecules",
         ("paper",),
