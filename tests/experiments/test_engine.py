@@ -85,6 +85,7 @@ def test_ray_keeps_finished_cells_and_says_why_one_cannot_run(two_workers, tmp_p
     assert (tmp_path / "best-0" / "result.json").stat().st_mtime_ns == stamp
 
 
+@pytest.mark.slow
 def test_a_cell_that_dies_on_ray_leaves_the_others_their_results(two_workers, tmp_path):
     """A folder where its result is to be written: the process dies of it, every time."""
     (tmp_path / "dies" / "result.json.partial").mkdir(parents=True)

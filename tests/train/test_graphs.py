@@ -140,7 +140,10 @@ def test_indices_are_inputs_and_not_constants(name):
     assert not step.failed
 
 
-@pytest.mark.parametrize("name", TINY)
+SLOW = ("dimenet_plus_plus", "gemnet")  # thousands of operations to trace
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in TINY])
 def test_one_graph_serves_batches_of_any_size(name, caplog):
     task = potential(name, fragments(24), overrides=TINY[name])
     step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
