@@ -130,21 +130,21 @@ class GraphStep:
             self.names, self.topology = self._first_look(batch)
         self.calls += 1
         tensors, kind = flattened(batch, self.topology)
-        weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(self._state()[0])
-        graph = None if self.failed else self._graph(kind, _sizes(tensors), batch, weights)
+        state = [*self.trained.values(), *self.residuals.buffers()]
+        weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(state[0])
+        graph = None if self.failed else self._graph(kind, batch, state, tensors, weights)
         evaluate = self._usual(batch) if graph is None or self.failed else graph.evaluate
-        values, *gradients = evaluate(self._state(), tensors, weights)
+        values, *gradients = evaluate(state, tensors, weights)
         for parameter, gradient in zip(self.trained.values(), gradients, strict=True):
             parameter.grad = _laid_out_as(parameter, gradient)
         return dict(zip(self.names, values.unbind(), strict=True))
 
-    def _state(self) -> list[Tensor]:
-        return [*self.trained.values(), *self.residuals.buffers()]
-
-    def _graph(self, kind: Any, sizes: tuple[int, ...], batch: Any, weights: Tensor) -> Graph | None:
+    def _graph(
+        self, kind: Any, batch: Any, state: list[Tensor], tensors: list[Tensor], weights: Tensor
+    ) -> Graph | None:
         """The graph that serves the batch, made now if batches of its kind have gone without often enough."""
         graph = self.graphs.get(kind)
-        if graph is not None and graph.serves(sizes):
+        if graph is not None and graph.serves(_sizes(tensors)):
             return graph
         if self.made == GRAPHS:
             return None
@@ -152,7 +152,7 @@ class GraphStep:
         self.missed[kind] += 1
         if self.missed[kind] <= self.after or self.missed[kind] < RARE * self.calls:
             return None
-        return self._made(kind, batch, weights)
+        return self._made(kind, batch, state, tensors, weights)
 
     def _first_look(self, batch: Any) -> tuple[list[str], tuple[str, ...]]:
         """The terms that have a residual, and the edges and angles that are made for the first batch."""
@@ -179,12 +179,12 @@ class GraphStep:
 
         return evaluate
 
-    def _made(self, kind: Any, batch: Any, weights: Tensor) -> Graph | None:
+    def _made(self, kind: Any, batch: Any, state: list[Tensor], tensors: list[Tensor], weights: Tensor) -> Graph | None:
         """A graph for batches like this one; of any size if the last one did not serve, or earlier ones had another."""
         earlier = self.first_missed.pop(kind)
         self.missed[kind] = 0
         self.made += 1
-        state, (tensors, _), (others, _) = self._state(), *(flattened(b, self.topology) for b in (batch, earlier))
+        others, _ = flattened(earlier, self.topology)
         any_size = kind in self.graphs or _sizes(others) != _sizes(tensors)
         try:
             traced = _traced(self._usual(batch), state, tensors, weights, any_size)
