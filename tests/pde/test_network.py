@@ -8,7 +8,7 @@ import torch
 from dcnn.derivatives import finite_difference
 from dcnn.errors import InputError
 from dcnn.pde import problems
-from dcnn.pde.embedding import Embedding
+from dcnn.pde.embedding import CoordinateEmbedding
 from dcnn.pde.network import PdeNetwork
 
 VARIANTS = {
@@ -95,7 +95,7 @@ def test_reflecting_walls_have_no_slope_whatever_the_weights():
 
 def test_time_may_be_logarithmic():
     problem = problems.get("allen_cahn")  # t in [0, 1]
-    embedding = Embedding(problem, scale=True, transient=0.1)
+    embedding = CoordinateEmbedding(problem, scale=True, transient=0.1)
     t = torch.tensor([0.0, 0.1, 1.0], dtype=torch.float64)
     found = embedding(torch.stack([torch.zeros(3, dtype=torch.float64), t], 1))[:, 1]
     assert found.tolist() == pytest.approx([-1.0, 2 * math.log(2) / math.log(11) - 1, 1.0])
@@ -103,7 +103,7 @@ def test_time_may_be_logarithmic():
 
 def test_embedding_features_are_the_documented_waves():
     problem = problems.get("compressible")  # x in [-1, 1], t in [0, 1]
-    features = Embedding(problem, modes=2)(torch.tensor([[0.25, 0.75]], dtype=torch.float64))
+    features = CoordinateEmbedding(problem, modes=2)(torch.tensor([[0.25, 0.75]], dtype=torch.float64))
     angle = 2 * math.pi * 1.25 / 2.0
     expected = [0.5, math.sin(angle), math.sin(2 * angle), math.cos(angle), math.cos(2 * angle)]
     torch.testing.assert_close(features, torch.tensor([expected], dtype=torch.float64))

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dcnn.cli.train import train
 from dcnn.errors import InputError
-from dcnn.pde import data, problems
+from dcnn.pde import pdebench, problems
 from dcnn.train import recipes
 from dcnn.train.console import Console
 from dcnn.train.fit import fit, resolve, resume_run
@@ -140,7 +140,7 @@ def test_mistakes_in_a_users_file_are_named(tmp_path, change, message):
 def test_a_pdebench_file_is_initial_data_and_reference(tmp_path):
     path = tmp_path / "samples.hdf5"
     known = [problems.get("advection", sample=s, resolution=32).reference() for s in range(2)]
-    data.write(path, known, {"beta": 0.1})
+    pdebench.write(path, known, {"beta": 0.1})
     values = ["problem.sample=1", f"problem.reference={path}", "points.interior=64"]
     task = build_pde(resolve("advection", "original", values))
     assert torch.equal(torch.as_tensor(task.reference.fields["u"]), torch.as_tensor(known[1].fields["u"]).float())
@@ -150,7 +150,7 @@ def test_a_pdebench_file_is_initial_data_and_reference(tmp_path):
 
 def test_a_file_is_the_reference_of_a_problem_that_reads_none(tmp_path):
     path = tmp_path / "heat.hdf5"
-    data.write(path, [problems.get("heat", resolution=16).reference()], {})
+    pdebench.write(path, [problems.get("heat", resolution=16).reference()], {})
     task = build_pde(resolve("heat", "best", [f"problem.reference={path}"]))
     assert task.reference.shape[0] == 16
     with pytest.raises(InputError, match="holds u, but"):

@@ -10,7 +10,7 @@ import torch
 from dcnn.errors import InputError
 from dcnn.pde import Collocation, Dirichlet, Field, Initial, Neumann, Outgoing, Periodic, Problem, Sampled, problems
 from dcnn.pde.cache import cached
-from dcnn.pde.field import Recorder, call_by_name, canonical
+from dcnn.pde.named_field import Recorder, call_by_name, canonical
 from dcnn.pde.solution import Solution
 
 PAPER = ("advection", "compressible", "diffusion_reaction")

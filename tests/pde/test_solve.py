@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from dcnn.cli.solve import read_settings, solve
 from dcnn.errors import InputError
-from dcnn.pde import data, problems
+from dcnn.pde import pdebench, problems
 from dcnn.pde.generate import generate
 
 app = typer.Typer()
@@ -46,7 +46,7 @@ def test_every_layout(tmp_path, name, shape):
     output = run(name, "-o", path, "--samples", 2, "--seed", 5, "--resolution", 16)
     assert "2 samples" in output
     assert list(tmp_path.iterdir()) == [path]
-    with data.open(path) as samples:
+    with pdebench.open(path) as samples:
         assert len(samples) == 2
         for i, sample in enumerate(samples):
             assert sample.shape == shape
@@ -99,7 +99,7 @@ def test_an_interrupted_run_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(type(problem), "solve", lambda self: solved.append(self.sample) or original(self))
     assert list(generate(problem, path, samples=4)) == [0, 1, 2, 3, 4]
     assert solved == [1, 2, 3]
-    with data.open(path) as samples:
+    with pdebench.open(path) as samples:
         np.testing.assert_allclose(
             samples[1].fields["u"], problem.with_settings(sample=1).solve().fields["u"], atol=1e-6
         )
@@ -119,7 +119,7 @@ def test_a_killed_process_leaves_no_file_and_continues(tmp_path):
     assert killed.returncode == -9
     assert [p.name for p in tmp_path.iterdir()] == ["a.hdf5.parts"]
     run("heat", "-o", tmp_path / "a.hdf5", "--samples", 3, "--resolution", 16)
-    with data.open(tmp_path / "a.hdf5") as samples:
+    with pdebench.open(tmp_path / "a.hdf5") as samples:
         assert len(samples) == 3
 
 
@@ -138,7 +138,7 @@ class Mine(Problem):
 def test_own_problem_and_example(tmp_path):
     example = Path(__file__).parents[2] / "examples/my_problem.py"
     run(example, "-o", tmp_path / "a.hdf5", "r=1.5")
-    with data.open(tmp_path / "a.hdf5") as samples:
+    with pdebench.open(tmp_path / "a.hdf5") as samples:
         assert samples.attributes["r"] == 1.5
         assert samples[0].shape == (256, 101)
     problem = problems.load_file(example)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import loadmat
 
-from dcnn.pde import data
+from dcnn.pde import pdebench
 from dcnn.pde.solvers import (
     SOD,
     riemann,
@@ -18,8 +18,8 @@ from dcnn.pde.solvers import (
     solve_diffusion_reaction,
     solve_euler,
 )
-from dcnn.pde.solvers.diffusion_reaction import laplacian
 from dcnn.pde.solvers.euler import conserved, hllc, primitive
+from dcnn.pde.solvers.fitzhugh_nagumo import laplacian
 from dcnn.pde.solvers.riemann import star_state
 
 SHARED = Path(__file__).parents[3] / "shared/data/pde"
@@ -185,7 +185,7 @@ def test_pure_diffusion_and_pure_reaction_follow_their_closed_forms():
 
 
 def test_diffusion_reaction_agrees_with_pdebench():
-    with data.open(shared("2D_diff-react_regen_seed0000_tstride5.h5")) as samples:
+    with pdebench.open(shared("2D_diff-react_regen_seed0000_tstride5.h5")) as samples:
         known = samples[0]
     t = known.grid["t"].astype(float)
     start = (known.fields[f][..., 0] for f in "uv")

@@ -9,8 +9,8 @@ import torch
 
 from dcnn.errors import InputError
 from dcnn.pde import problems
-from dcnn.pde.judge import errors, nrmse, predict, thinned
-from dcnn.pde.units import term_units
+from dcnn.pde.solution_errors import errors, nrmse, predict, thinned
+from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Continued, Windows
 from dcnn.train.config import validate
 from dcnn.train.pde_tasks import build_pde
@@ -290,7 +290,7 @@ def test_validation_looks_at_part_of_the_grid_at_all_times():
 
 
 def test_many_points_are_predicted_in_parts(monkeypatch):
-    monkeypatch.setattr("dcnn.pde.judge.CHUNK", 10)
+    monkeypatch.setattr("dcnn.pde.solution_errors.CHUNK", 10)
     network, points = task().network, np.random.default_rng(0).random((33, 2))
     expected = network(torch.as_tensor(points)).detach().numpy()
     np.testing.assert_allclose(predict(network, points), expected, rtol=1e-13)

@@ -1,10 +1,10 @@
 """Partial differential equations: problems, their known solutions, PDEBench files."""
 
-from dcnn.pde import data, problems
+from dcnn.pde import pdebench, problems
 from dcnn.pde.boundary import Dirichlet, Neumann, Outgoing
 from dcnn.pde.conditions import Condition, Initial, Periodic, Sampled
 from dcnn.pde.deepxde import from_deepxde, to_deepxde
-from dcnn.pde.field import Field
+from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.solution import Solution
 
@@ -21,8 +21,8 @@ __all__ = [
     "Problem",
     "Sampled",
     "Solution",
-    "data",
     "from_deepxde",
+    "pdebench",
     "problems",
     "to_deepxde",
 ]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import InputError
-from dcnn.pde.field import call_by_name, split_key
+from dcnn.pde.named_field import call_by_name, split_key
 
 if TYPE_CHECKING:
     from dcnn.pde.problem import Problem

@@ -12,7 +12,7 @@ from dcnn.errors import InputError
 from dcnn.pde.problem import Problem
 
 
-class Embedding(nn.Module):
+class CoordinateEmbedding(nn.Module):
     """Coordinates (N, coordinates) → features (N, width), without trained weights.
 
     1. A coordinate that the problem calls periodic becomes sin and cos(2πkx/L), k = 1 … `modes`, so that every

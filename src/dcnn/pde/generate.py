@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from dcnn.errors import InputError
-from dcnn.pde import data
+from dcnn.pde import pdebench
 from dcnn.pde.cache import read_solution, write_solution
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
@@ -65,7 +65,7 @@ def generate(problem: Problem, path: str | Path, samples: int = 1, seed: int = 0
         yield index + 1
     half_done = parts.folder / "whole.hdf5"
     attributes = {**problem.parameters, "problem": problem.name, "seed": seed, "dcnn": json.dumps(settings)}
-    data.write(half_done, parts, attributes, [_config(problem, parts[0], seed + i) for i in range(samples)])
+    pdebench.write(half_done, parts, attributes, [_config(problem, parts[0], seed + i) for i in range(samples)])
     os.replace(half_done, path)
     shutil.rmtree(parts.folder)
 

@@ -19,8 +19,8 @@ from dcnn import activations
 from dcnn.activations.init import init_
 from dcnn.derivatives import Jet, gradient, partials
 from dcnn.errors import InputError, unknown
-from dcnn.pde.embedding import Embedding
-from dcnn.pde.field import call_by_name
+from dcnn.pde.embedding import CoordinateEmbedding
+from dcnn.pde.named_field import call_by_name
 from dcnn.pde.problem import Problem
 
 INITIALISATIONS = ("glorot", "he", "moments")
@@ -93,7 +93,7 @@ class PdeNetwork(nn.Module):
         super().__init__()
         self.problem, self.residual, self.batch_norm = problem, residual, batch_norm
         self.unknowns = problem.unknowns
-        self.embedding = Embedding(
+        self.embedding = CoordinateEmbedding(
             problem, modes, random_features, random_features_scale, scale=scale_inputs, transient=transient
         )
         self.features = problem.features() if features else {}

@@ -27,23 +27,23 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Group:
+class PointGroup:
     """Points evaluated together because they need the same derivatives; the first `interior` are interior points."""
 
     located: Located | Pieces
     interior: int
     placed: tuple[Placed, ...]
 
-    def to(self, device: Any) -> Group:
+    def to(self, device: Any) -> PointGroup:
         placed = (Placed(p.condition, p.rows, {k: v.to(device) for k, v in p.prepared.items()}) for p in self.placed)
-        return Group(self.located.to(device), self.interior, tuple(placed))
+        return PointGroup(self.located.to(device), self.interior, tuple(placed))
 
 
 @dataclass(frozen=True)
 class Points:
     """The groups of one batch. Everything here is fixed before the first step on it."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[PointGroup, ...]
 
     def to(self, device: Any) -> Points:
         """This on another device (itself if it is there)."""
@@ -74,7 +74,9 @@ def gather(problem: Problem, network: Any, interior: Tensor, conditions: Sequenc
     return Points(tuple(_group(problem, network, [p for p in parts if frozenset(p[0]) == key]) for key in keys))
 
 
-def _group(problem: Problem, network: Any, parts: Sequence[tuple[tuple[str, ...], Tensor, Condition | None]]) -> Group:
+def _group(
+    problem: Problem, network: Any, parts: Sequence[tuple[tuple[str, ...], Tensor, Condition | None]]
+) -> PointGroup:
     stacked: list[tuple[Tensor, slice]] = []
     count, placed = 0, []
     for _, points, condition in parts:
@@ -88,7 +90,7 @@ def _group(problem: Problem, network: Any, parts: Sequence[tuple[tuple[str, ...]
         else:
             placed.append(Placed(condition, rows, condition.prepare(problem, points)))
     located = network.at(torch.cat([points for points, _ in stacked]), parts[0][0])
-    return Group(located, count, tuple(placed))
+    return PointGroup(located, count, tuple(placed))
 
 
 def draw(

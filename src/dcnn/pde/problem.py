@@ -19,7 +19,7 @@ from dcnn.errors import InputError, unknown
 from dcnn.pde.boundary import Neumann
 from dcnn.pde.cache import cached
 from dcnn.pde.conditions import Condition, Periodic
-from dcnn.pde.field import Field, Recorder, call_by_name
+from dcnn.pde.named_field import Field, Recorder, call_by_name
 from dcnn.pde.solution import Solution
 
 

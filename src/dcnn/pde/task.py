@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.losses import Term, Weighting, term_values
-from dcnn.pde.judge import collapsed, errors
 from dcnn.pde.network import PdeNetwork
-from dcnn.pde.points import Group, Points, draw, gather
+from dcnn.pde.points import PointGroup, Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import generator, where_large
 from dcnn.pde.solution import Solution
+from dcnn.pde.solution_errors import collapsed, errors
 from dcnn.pde.windows import Windows
 
 _TRAIN, _FRESH, _ADAPTIVE = range(3)  # streams of random numbers
@@ -207,7 +207,7 @@ class PdeTask:
         return {"problem": self.problem.where, "parameters": {**self.truth.parameters, **learnt}}
 
 
-def _on_all_rows(evaluated: Sequence[tuple[Group, Mapping[str, Tensor]]]) -> Tensor:
+def _on_all_rows(evaluated: Sequence[tuple[PointGroup, Mapping[str, Tensor]]]) -> Tensor:
     """Fields (M, fields) at the interior points and at the points of every condition, also where these are the same."""
     values = [(group, partials[""]) for group, partials in evaluated]
     inside = [value[: group.interior] for group, value in values]

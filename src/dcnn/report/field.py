@@ -12,9 +12,9 @@ from dcnn import checkpoint
 from dcnn.audit import Audit, audit
 from dcnn.errors import InputError
 from dcnn.losses import term_values
-from dcnn.pde.judge import nrmse, predict
 from dcnn.pde.points import Points
 from dcnn.pde.solution import Solution
+from dcnn.pde.solution_errors import nrmse, predict
 from dcnn.pde.task import PdeTask
 from dcnn.report.chart import Array, Chart, Figure, heat_map
 from dcnn.report.entries import Entry

@@ -9,13 +9,13 @@ from typing import Any
 from dcnn.errors import InputError, unknown
 from dcnn.losses import Term
 from dcnn.losses import weighting as weightings
-from dcnn.pde import data, problems
+from dcnn.pde import pdebench, problems
 from dcnn.pde.conditions import Condition
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
 from dcnn.pde.task import PdeTask
-from dcnn.pde.units import term_units
+from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
 from dcnn.train.config import NetworkConfig, PdeConfig, PdeLoss, ProblemConfig
 
@@ -86,7 +86,7 @@ def _file_reference(problem: Problem, config: ProblemConfig) -> Solution | None:
     """The file to compare with, for a problem that does not read files itself."""
     if config.reference is None or "data" in problem.options:
         return None
-    with data.open(config.reference, problem.fields) as samples:
+    with pdebench.open(config.reference, problem.fields) as samples:
         if not set(samples.fields) <= set(problem.fields):
             raise InputError(
                 f"{config.reference}: holds {', '.join(samples.fields)}, but {problem.where} has "

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from dcnn.pde.conditions import Condition, Initial, Periodic
-from dcnn.pde.field import Field
+from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Hard, Problem
-from dcnn.pde.problems.measured import cell_centres
+from dcnn.pde.problems._grids import cell_centres
 from dcnn.pde.solution import Solution
 from dcnn.pde.solvers import solve_allen_cahn
 from dcnn.pde.waves import random_waves

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dcnn.pde.boundary import Dirichlet
 from dcnn.pde.conditions import Condition, Initial
-from dcnn.pde.field import Field
+from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Hard, Problem
-from dcnn.pde.problems.measured import cell_centres
-from dcnn.pde.series import SineSeries, random_coefficients
+from dcnn.pde.problems._grids import cell_centres
+from dcnn.pde.sine_series import SineSeries, random_coefficients
 from dcnn.pde.solution import Solution
 from dcnn.pde.solvers import solve_burgers
 

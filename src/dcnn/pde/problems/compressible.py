@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dcnn.pde.boundary import Outgoing
 from dcnn.pde.conditions import Condition, Initial, Periodic, Sampled
-from dcnn.pde.field import Field
+from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
-from dcnn.pde.problems.measured import cell_centres, file_sample, starting_points
+from dcnn.pde.problems._grids import cell_centres, file_sample, starting_points
 from dcnn.pde.solution import Solution
 from dcnn.pde.solvers import solve_euler
 from dcnn.pde.waves import random_waves

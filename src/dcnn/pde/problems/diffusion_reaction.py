@@ -13,12 +13,12 @@ from torch import Tensor
 from dcnn.errors import unknown
 from dcnn.pde.boundary import Neumann
 from dcnn.pde.conditions import Condition, Sampled
-from dcnn.pde.field import Field
+from dcnn.pde.diffused_field import DiffusedField
+from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
-from dcnn.pde.problems.measured import cell_centres, file_sample, starting_points
+from dcnn.pde.problems._grids import cell_centres, file_sample, starting_points
 from dcnn.pde.solution import Array, Solution
 from dcnn.pde.solvers import solve_diffusion_reaction
-from dcnn.pde.spread import Spread
 
 
 class DiffusionReaction(Problem):
@@ -64,7 +64,7 @@ class DiffusionReaction(Problem):
         return {f"{field}_by_{D}": function for (field, D), function in self.spread.items()}
 
     @cached_property
-    def spread(self) -> dict[tuple[str, str], Spread]:
+    def spread(self) -> dict[tuple[str, str], DiffusedField]:
         """What diffusion alone, with D_u, D_v or the mean of both, makes of the initial fields: {("u", "D_v"): …}.
 
         A wave exp(−D k² t) with any D in between is close to a sum of these three.
@@ -72,7 +72,7 @@ class DiffusionReaction(Problem):
         D_u, D_v = self.parameters["D_u"], self.parameters["D_v"]
         start, ranges = self.start(), (self.domain["x"], self.domain["y"])
         return {
-            (field, name): Spread(start.fields[field][..., 0], D, *ranges)
+            (field, name): DiffusedField(start.fields[field][..., 0], D, *ranges)
             for field in self.fields
             for name, D in (("D_u", D_u), ("D_v", D_v), ("D_mean", (D_u * D_v) ** 0.5))
         }

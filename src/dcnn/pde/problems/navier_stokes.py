@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dcnn.pde.boundary import Dirichlet
 from dcnn.pde.conditions import Condition, Sampled
-from dcnn.pde.field import Field
+from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
 from dcnn.pde.solvers import solve_cavity

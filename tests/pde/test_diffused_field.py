@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from dcnn.derivatives import partials
+from dcnn.pde.diffused_field import DiffusedField
+from dcnn.pde.problems._grids import cell_centres
 from dcnn.pde.problems.diffusion_reaction import DiffusionReaction
-from dcnn.pde.problems.measured import cell_centres
-from dcnn.pde.spread import Spread
 
 START = np.random.default_rng(0).normal(size=(6, 10))
 RANGES = ((-1.0, 1.0), (0.0, 3.0))
@@ -20,12 +20,12 @@ def columns(points):
 def test_it_starts_from_the_cells():
     x, y = (low + (high - low) * (np.arange(n) + 0.5) / n for (low, high), n in zip(RANGES, START.shape, strict=True))
     grid = torch.as_tensor(np.stack([a.ravel() for a in np.meshgrid(x, y, [0.0], indexing="ij")], 1))
-    found = Spread(START, 0.3, *RANGES)(*columns(grid))
+    found = DiffusedField(START, 0.3, *RANGES)(*columns(grid))
     np.testing.assert_allclose(found.numpy().reshape(START.shape), START, atol=1e-12)
 
 
 def test_it_solves_the_heat_equation_between_walls():
-    spread = Spread(START, 0.03, *RANGES)
+    spread = DiffusedField(START, 0.03, *RANGES)
     random = torch.rand(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     points = random * torch.tensor([2.0, 3.0, 1.0]) + torch.tensor([-1.0, 0.0, 0.1])
     found = partials(lambda p: spread(*columns(p))[:, None], points, ["t", "xx", "yy"], ("x", "y", "t"))
@@ -36,7 +36,7 @@ def test_it_solves_the_heat_equation_between_walls():
 
 
 def test_its_derivatives_in_closed_form_are_those_of_autograd():
-    spread = Spread(START, 0.03, *RANGES)
+    spread = DiffusedField(START, 0.03, *RANGES)
     points = torch.rand(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     letters = ["", "x", "y", "t", "xx", "xy", "yt", "tt", "xxt", "yyy"]
     expected = partials(lambda p: spread(*columns(p))[:, None], points, letters, ("x", "y", "t"), mode="nested")
@@ -47,7 +47,7 @@ def test_its_derivatives_in_closed_form_are_those_of_autograd():
 
 @pytest.mark.parametrize("early", [0.0, 2.0, 50.0])
 def test_waves_that_are_gone_are_left_out_without_a_trace(early):
-    spread = Spread(START, 0.5, *RANGES)
+    spread = DiffusedField(START, 0.5, *RANGES)
     late = torch.tensor([[0.3, 1.1, 60.0], [-0.5, 2.0, 60.0]], dtype=torch.float64)
     both = torch.cat([late, torch.tensor([[0.0, 0.0, early]], dtype=torch.float64)])
     torch.testing.assert_close(spread(*columns(both))[:2], spread(*columns(late)), atol=1e-15, rtol=0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dcnn.errors import InputError
-from dcnn.pde import Solution, data, problems
+from dcnn.pde import Solution, pdebench, problems
 
 SHARED = Path(__file__).parents[3] / "shared/data/pde"
 rng = np.random.default_rng(0)
@@ -26,7 +26,7 @@ def flat(path: Path, names=("tensor",), shape=(3, 5, 8), **attributes) -> Path:
 
 def test_reads_one_field(tmp_path):
     path = flat(tmp_path / "a.hdf5", beta=0.1)
-    with data.open(path) as samples, h5py.File(path) as file:
+    with pdebench.open(path) as samples, h5py.File(path) as file:
         assert len(samples) == 3
         assert samples.attributes["beta"] == 0.1
         assert samples[1].shape == (8, 5)
@@ -38,7 +38,7 @@ def test_reads_one_field(tmp_path):
 
 def test_reads_compressible_flow(tmp_path):
     path = flat(tmp_path / "a.hdf5", ("density", "Vx", "pressure"))
-    with data.open(path) as samples, h5py.File(path) as file:
+    with pdebench.open(path) as samples, h5py.File(path) as file:
         assert samples.fields == ("rho", "v", "p")
         np.testing.assert_array_equal(samples[2].fields["v"], file["Vx"][2].T)
 
@@ -47,7 +47,7 @@ def test_reads_the_regenerated_two_dimensional_sample():
     path = SHARED / "2D_diff-react_regen_seed0000_tstride5.h5"
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    with data.open(path) as samples, h5py.File(path) as file:
+    with pdebench.open(path) as samples, h5py.File(path) as file:
         known = samples[0]
         assert known.shape == (128, 128, 21)
         assert known.fields["v"][3, 100, 7] == file["0000/data"][7, 100, 3, 1]  # (t, y, x, field)
@@ -69,8 +69,8 @@ def solution(shape, names):
 )
 def test_what_is_written_is_read_again(tmp_path, shape, names):
     known = [solution(shape, names) for _ in range(3)]
-    data.write(tmp_path / "a.hdf5", known, {"beta": 2.0})
-    with data.open(tmp_path / "a.hdf5", names if len(shape) == 3 else ()) as samples:
+    pdebench.write(tmp_path / "a.hdf5", known, {"beta": 2.0})
+    with pdebench.open(tmp_path / "a.hdf5", names if len(shape) == 3 else ()) as samples:
         assert len(samples) == 3
         for a, b in zip(samples, known, strict=True):
             assert list(a.fields) == list(b.fields)
@@ -82,8 +82,8 @@ def test_what_is_written_is_read_again(tmp_path, shape, names):
 
 def test_steady_solutions_have_one_time(tmp_path):
     known = problems.get("poisson", resolution=16).solution()
-    data.write(tmp_path / "a.hdf5", [known], {}, ["name: poisson"])
-    with data.open(tmp_path / "a.hdf5") as samples:
+    pdebench.write(tmp_path / "a.hdf5", [known], {}, ["name: poisson"])
+    with pdebench.open(tmp_path / "a.hdf5") as samples:
         assert samples[0].shape == (16, 16, 1)
         np.testing.assert_allclose(samples[0].fields["u"][..., 0], known.fields["u"], rtol=1e-6, atol=1e-7)
     with h5py.File(tmp_path / "a.hdf5") as file:
@@ -93,7 +93,7 @@ def test_steady_solutions_have_one_time(tmp_path):
 
 def test_a_problem_can_take_its_solution_from_a_file(tmp_path):
     made = problems.get("compressible", resolution=16)
-    data.write(tmp_path / "a.hdf5", [made.solution()] * 2, {"eta": 1e-8, "zeta": 1e-8})
+    pdebench.write(tmp_path / "a.hdf5", [made.solution()] * 2, {"eta": 1e-8, "zeta": 1e-8})
     problem = problems.get("compressible", data=tmp_path / "a.hdf5", sample=1)
     np.testing.assert_allclose(problem.solution().fields["p"], made.solution().fields["p"], rtol=1e-6)
     assert problem.soft_conditions()[0].terms(problem) == ("initial_rho", "initial_v", "initial_p")
@@ -157,7 +157,7 @@ def truncated_inside(path):
 )
 def test_unreadable_files(tmp_path, make, message):
     make(tmp_path / "a.hdf5")
-    with pytest.raises(InputError, match=message), data.open(tmp_path / "a.hdf5") as samples:
+    with pytest.raises(InputError, match=message), pdebench.open(tmp_path / "a.hdf5") as samples:
         samples[0]
 
 
@@ -166,7 +166,7 @@ def test_values_that_are_not_numbers_are_named(tmp_path, bad):
     path = flat(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         file["tensor"][1, 2, 3] = bad
-    with data.open(path) as samples:
+    with pdebench.open(path) as samples:
         assert samples[0].shape == (8, 5)
         with pytest.raises(InputError, match=r"a.hdf5: sample 1, field 'u': 1 values are NaN or infinite"):
             samples[1]
@@ -174,7 +174,7 @@ def test_values_that_are_not_numbers_are_named(tmp_path, bad):
 
 def test_samples_and_fields_that_do_not_exist(tmp_path):
     path = flat(tmp_path / "a.hdf5", beta=0.4)
-    with data.open(path) as samples, pytest.raises(IndexError, match="sample 3 of 3"):
+    with pdebench.open(path) as samples, pytest.raises(IndexError, match="sample 3 of 3"):
         samples[3]
     for given, message in [
         ({"sample": 9, "beta": 0.4}, "sample 9 asked for, the file has 3"),
@@ -184,6 +184,6 @@ def test_samples_and_fields_that_do_not_exist(tmp_path):
             problems.get("advection", data=path, **given).solution()
     with pytest.raises(InputError, match="holds u, but compressible needs rho, v, p"):
         problems.get("compressible", data=flat(tmp_path / "b.hdf5")).solution()
-    data.write(tmp_path / "c.hdf5", [solution((4, 4, 2), "abc")], {})
+    pdebench.write(tmp_path / "c.hdf5", [solution((4, 4, 2), "abc")], {})
     with pytest.raises(InputError, match="3 fields in the file, 2 expected: u, v"):
         problems.get("diffusion_reaction", data=tmp_path / "c.hdf5").solution()

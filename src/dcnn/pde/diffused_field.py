@@ -13,7 +13,7 @@ from torch import Tensor
 from dcnn.pde.solution import Array
 
 
-class Spread:
+class DiffusedField:
     """u(x, y, t) = Σ a_mn cos(p_m (x − x₀)) cos(q_n (y − y₀)) exp(−D (p_m² + q_n²) t), p_m = mπ/L_x, q_n = nπ/L_y.
 
     At t = 0 it takes the values `start` [x, y] at the middles of equal cells; nothing flows through the walls.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dcnn.errors import InputError
-from dcnn.pde import data
+from dcnn.pde import pdebench
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Array, Solution
 
@@ -26,7 +26,7 @@ def file_sample(problem: Problem, stated: Mapping[str, float]) -> Solution:
 
     `stated` are parameters that the file's attributes may state too; they must agree.
     """
-    with data.open(problem.data, problem.fields) as samples:
+    with pdebench.open(problem.data, problem.fields) as samples:
         if samples.fields != problem.fields:
             raise InputError(
                 f"{problem.data}: holds {', '.join(samples.fields)}, but {problem.name} needs "
