@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dcnn import activations as act
 from dcnn.activations.dilogarithm import dilogarithm
-from dcnn.activations.lookup import _PLAIN
+from dcnn.activations.names import PLAIN as FAMILY
 from dcnn.errors import InputError
 
 mp.mp.dps = 40
@@ -237,7 +237,7 @@ def test_nan_stays_nan():
 
 
 def test_names():
-    assert set(_PLAIN) == set(PLAIN)
+    assert set(FAMILY) == set(PLAIN)
     assert [act.get(name).name for name in act.NAMES if name != "integrated_relu"] == [
         name for name in act.NAMES if name != "integrated_relu"
     ]
@@ -265,7 +265,31 @@ def test_mistakes_are_explained(wrong, message):
 
 
 class ShiftedSoftplus(nn.Module):
-    """Named as in torch_geometric."""
+    """As in torch_geometric, with a shift that was computed in float32."""
+
+    def forward(self, x):
+        return F.softplus(x) - torch.log(torch.tensor(2.0)).item()
+
+
+class Swish(nn.Module):
+    def __init__(self, beta: float = 1.0):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.beta * x)
+
+
+class normalize2mom(nn.Module):  # noqa: N801, e3nn's name
+    """c·f(x), of second moment one for a standard normal x."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+        self.register_buffer("cst", torch.tensor(1.6765))
+
+    def forward(self, x):
+        return self.f(x).mul(self.cst)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +317,12 @@ class ShiftedSoftplus(nn.Module):
         (act.integrate("silu"), "Integrated(SiLU())"),
         (nn.Hardtanh(), "None"),
         (lambda x: x, "None"),
+        (Swish(), "SiLU()"),
+        (Swish(beta=5.0), "None"),
+        (normalize2mom(F.silu), "Scaled(SiLU(), factor=1.6765)"),
+        (lambda x: torch.tanh(0.5 * x), "None"),
+        (lambda x: x.softmax(0), "None"),
+        (lambda x: F.softplus(x) - math.log(2), "ShiftedSoftplus()"),
     ],
 )
 def test_from_torch(given, expected):

@@ -1,5 +1,7 @@
 """denormalize and folding, against networks built by hand; eval outputs unchanged to 1e-12."""
 
+import pickle
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -272,6 +274,8 @@ FOLDABLE = {
     ),
     "a ResNet": (resnet, (5, 2, 8, 8), ["1", "3.bn1", "3.bn2", "3.downsample.1"]),
     "shared": (lambda: Shared(True), FLAT, ["bn", "alias"]),
+    "linear before, three axes": (lambda: block(nn.Linear(9, 4), bn1(), nn.Tanh()), LINE, ["1"]),
+    "linear after, three axes": (lambda: block(bn1(), nn.Linear(4, 6)), (7, 4, 4), ["0"]),
     "inside what cannot be traced": (lambda: Opaque(block(nn.Linear(4, 4), bn1(), nn.Tanh())), FLAT, ["part.1"]),
 }
 
@@ -285,8 +289,32 @@ def test_folding_leaves_the_output_in_eval_mode(name):
     parameters = {id(p) for m in net.modules() if isinstance(m, (nn.Linear, nn.Conv2d)) for p in m.parameters()}
     assert denormalize(net, fold=True) == expected
     torch.testing.assert_close(net(x), before, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(net))(x), before, rtol=1e-12, atol=1e-12)
+    assert not any("running" in key for key in net.state_dict())
     assert parameters <= {id(p) for p in net.parameters()}
     assert not any(isinstance(m, nn.modules.batchnorm._NormBase) for m in net.modules())
+
+
+class Transposes(nn.Module):
+    """Uses the weight of its layer a second time, as a tied autoencoder does."""
+
+    def __init__(self):
+        super().__init__()
+        self.l, self.bn = nn.Linear(4, 4), bn1()
+
+    def forward(self, x):
+        return F.linear(torch.tanh(self.bn(self.l(x))), self.l.weight.T)
+
+
+class TransposesOutside(nn.Module):
+    """The same, where only the part with the norm can be traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Sequential(nn.Linear(4, 4), bn1())
+
+    def forward(self, x):
+        return F.linear(torch.tanh(self.part(x)), self.part[0].weight.T) if x.sum() > -1e9 else x
 
 
 def functional_batch_norm():
@@ -311,6 +339,12 @@ NOT_FOLDABLE = {
     "parametrized": (
         lambda: block(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), bn1(), nn.Tanh()),
         *(FLAT, "no plain, initialised weight"),
+    ),
+    "weight used twice": (Transposes, FLAT, "the weight of the neighbouring Linear is used by another call"),
+    "weight used twice outside": (TransposesOutside, FLAT, "the weight of the neighbouring Linear is used by another"),
+    "2d and linear": (
+        lambda: block(nn.Linear(8, 4), nn.BatchNorm2d(4), nn.Tanh()),
+        *(IMAGE, "works on axis 1, the neighbouring Linear on the last"),
     ),
     "functional": (functional_batch_norm, FLAT, "a functional call, not a layer"),
     "opaque owner": (lambda: UntraceableNorm(), FLAT, "what is before and after it is unknown"),

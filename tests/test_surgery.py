@@ -112,6 +112,55 @@ def test_swapping_twice_and_back():
     torch.testing.assert_close(net(x), net.reference(x, torch.tanh), rtol=0, atol=1e-14)
 
 
+class normalize2mom(nn.Module):  # noqa: N801, e3nn's name
+    """c·f(x), of second moment one for a standard normal x."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+        self.register_buffer("cst", torch.tensor(1.6765))
+
+    def forward(self, x):
+        return self.f(x).mul(self.cst)
+
+
+@pytest.mark.parametrize("f", [F.silu, nn.SiLU(), lambda x: x * torch.sigmoid(x)])
+def test_the_constant_of_a_normalized_activation_stays(f):
+    x = points(7)
+    net = nn.ModuleDict({"act": normalize2mom(f), "acts": nn.ModuleList([normalize2mom(F.silu)])})
+    for new in (irelu, nn.Tanh(), activations.Tanh()):
+        assert len(swap_activations(net, new)) == 2
+        for changed in (net["act"], net["acts"][0]):
+            torch.testing.assert_close(changed(x), 1.6765 * new(x), rtol=1e-6, atol=0)
+
+
+class SwishOfFive(nn.Module):
+    def __init__(self, trainable):
+        super().__init__()
+        self.beta = nn.Parameter(torch.tensor(5.0)) if trainable else 5.0
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.beta * x)
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_a_swish_with_a_factor_is_one_activation(trainable):
+    net, x = nn.Sequential(nn.Linear(3, 3), SwishOfFive(trainable)), points(4, 3)
+    assert swap_activations(net, "irelu") == (["1.silu"] if trainable else ["1"])
+    torch.testing.assert_close(net(x), irelu(net[0](x)), rtol=0, atol=1e-15)
+
+
+class Maxout(nn.Module):
+    def forward(self, x):
+        return torch.maximum(x[..., ::2], x[..., 1::2])
+
+
+def test_what_is_called_an_activation_and_is_none_is_reported():
+    net = nn.ModuleDict({"a": nn.Tanh(), "act": Maxout()})
+    with pytest.warns(NotReplacedWarning, match="act: it is called an activation, but it is not an elementwise"):
+        assert swap_activations(net, "irelu").not_replaced[0][0] == "act"
+
+
 # --- where -----------------------------------------------------------------------------------------------
 
 

@@ -4,9 +4,10 @@ from dcnn.activations.base import Activation
 from dcnn.activations.elementary import ELU, SELU, Identity, LeakyReLU, ReLU, Sin
 from dcnn.activations.gaussian import GELU, GELUTanh
 from dcnn.activations.init import LayerMoments, init_, moments
-from dcnn.activations.integrated import Integrated, IReLU
+from dcnn.activations.integrated import Integrated, IReLU, Scaled
 from dcnn.activations.logistic import ShiftedSoftplus, Sigmoid, SiLU, Softplus, Tanh
-from dcnn.activations.lookup import NAMES, from_torch, get, integrate
+from dcnn.activations.names import NAMES, get
+from dcnn.activations.recognition import from_torch, integrate
 
 __all__ = [
     "ELU",
@@ -21,6 +22,7 @@ __all__ = [
     "LayerMoments",
     "LeakyReLU",
     "ReLU",
+    "Scaled",
     "ShiftedSoftplus",
     "SiLU",
     "Sigmoid",

@@ -1,4 +1,4 @@
-"""x → ∫₀ˣ σ for every plain activation σ."""
+"""x → ∫₀ˣ σ and x → c·σ(x) for every activation σ."""
 
 from __future__ import annotations
 
@@ -47,3 +47,26 @@ class IReLU(Integrated):
 
     def extra_repr(self) -> str:
         return ""
+
+
+class Scaled(Activation):
+    """σ(x) = ``factor`` · base(x), such as the activations that e3nn normalizes."""
+
+    def __init__(self, base: Activation, factor: float) -> None:
+        super().__init__()
+        object.__setattr__(self, "base", base)
+        self.base: Activation
+        self.factor, self.name = factor, f"scaled_{base.name}"
+        self.smoothness, self.vanishing_order = base.smoothness, base.vanishing_order
+
+    def extra_repr(self) -> str:
+        return f"{self.base}, factor={self.factor:.6g}"
+
+    def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        return [value * self.factor for value in self.base._evaluate(x, orders)]
+
+    def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
+        return self.base._scaled(factor * self.factor, x, n)
+
+    def _integral(self, x: Tensor) -> Tensor:
+        return self.base._integral(x) * self.factor

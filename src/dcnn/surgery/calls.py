@@ -84,11 +84,12 @@ def calls(owner: nn.Module, graph: fx.Graph) -> Iterator[Call]:
         product = _swish(node) if label == "sigmoid" and via is None else None
         if product is not None:
             label, function = "silu", F.silu
+            first = product[1]
         name = f"{label}_{count[label]}" if count[label] else label
         count[label] += 1
         while hasattr(owner, name) and name not in replaced:
             name = f"{name}_function"
-        yield Call(name, kind, function, product or node, first, via, node if product else None)
+        yield Call(name, kind, function, product[0] if product else node, first, via, node if product else None)
 
 
 def _recognised(owner: nn.Module, node: fx.Node) -> tuple[str, str, Any, str | None] | None:
@@ -108,15 +109,20 @@ def _recognised(owner: nn.Module, node: fx.Node) -> tuple[str, str, Any, str | N
     return None
 
 
-def _swish(sigmoid: fx.Node) -> fx.Node | None:
-    """The product in x · sigmoid(x), which is one activation written as two operations."""
+def _swish(sigmoid: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """(product, x) in x · sigmoid(x) or x · sigmoid(βx), which is one activation written as several operations."""
     users = list(sigmoid.users)
-    x = sigmoid.args[0] if sigmoid.args else None
-    if len(users) == 1 and getattr(users[0].target, "__name__", users[0].target) == "mul":
-        product = users[0]
-        if set(product.args) == {x, sigmoid}:
-            return product
+    inner = sigmoid.args[0] if sigmoid.args else None
+    if len(users) != 1 or not _is_product(users[0]) or not isinstance(inner, fx.Node):
+        return None
+    for x in (inner, *(inner.all_input_nodes if _is_product(inner) else ())):
+        if set(users[0].args) == {x, sigmoid}:
+            return users[0], x
     return None
+
+
+def _is_product(node: fx.Node) -> bool:
+    return getattr(node.target, "__name__", node.target) == "mul" and len(node.args) == 2
 
 
 def redirect(graph: fx.Graph, call: Call) -> None:
@@ -131,7 +137,10 @@ def redirect(graph: fx.Graph, call: Call) -> None:
     call.node.replace_all_uses_with(new)
     graph.erase_node(call.node)
     if call.inner is not None:
+        scaled = call.inner.args[0]
         graph.erase_node(call.inner)
+        if isinstance(scaled, fx.Node) and not scaled.users and scaled is not call.input:
+            graph.erase_node(scaled)
 
 
 def _in_place(node: fx.Node) -> bool:

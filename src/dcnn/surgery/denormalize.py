@@ -35,7 +35,7 @@ def denormalize(model: nn.Module, kinds: str | Iterable[str] = "all", fold: bool
 
     >>> net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
     >>> denormalize(net, fold=True), net[1]
-    (['1'], Identity())
+    (['1'], FoldedNorm())
     """
     wanted = _kinds(kinds)
     if recognise.normalization(model) in wanted:
@@ -45,11 +45,11 @@ def denormalize(model: nn.Module, kinds: str | Iterable[str] = "all", fold: bool
     removed = []
     places: list[Slot | CallPlace] = [*slots, *calls]
     for place in places:
-        reason = folder.fold(place) if folder is not None else None
-        if reason is not None:
-            left.append((place.names[0], f"cannot be folded: {reason}"))
+        new = folder.fold(place) if folder is not None else _identity(place.value)
+        if isinstance(new, str):
+            left.append((place.names[0], f"cannot be folded: {new}"))
             continue
-        place.put(_identity(place.value))
+        place.put(new)
         leave_fast_path(model, place.owner)
         removed.append(place.names[0])
     if not removed and not left:

@@ -26,47 +26,82 @@ class CannotFoldError(Exception):
     """Why a norm cannot go into a neighbouring layer."""
 
 
+class FoldedNorm(nn.Identity):
+    """Stands where a BatchNorm1d was folded into the Linear or Conv1d next to it.
+
+    BatchNorm1d normalizes axis 1 of (N, C) and of (N, C, L); a Linear makes the last axis, a Conv1d the last but one.
+    Where these are the same axis, as nearly always, this is the identity. Else the fold is undone on the layer's axis
+    and done on axis 1, so that the output stays the same there, too.
+    """
+
+    def __init__(self, scale: Tensor, shift: Tensor, axis: int, layer_first: bool) -> None:
+        super().__init__()
+        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("shift", shift, persistent=False)
+        self.axis, self.layer_first = axis, layer_first
+        self.scale: Tensor
+        self.shift: Tensor
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, if its channels are where the layer has them."""
+        return _on_axis_one(input, self.scale, self.shift, self.axis, self.layer_first)
+
+
+@fx.wrap
+def _on_axis_one(x: Tensor, scale: Tensor, shift: Tensor, axis: int, layer_first: bool) -> Tensor:
+    if x.ndim + axis == 1:
+        return x
+    scale, shift = scale.to(x.dtype), shift.to(x.dtype)
+    if layer_first:
+        x = ((x.movedim(axis, -1) - shift) / scale).movedim(-1, axis)
+    x = (x.movedim(1, -1) * scale + shift).movedim(-1, 1)
+    return x if layer_first else ((x.movedim(axis, -1) - shift) / scale).movedim(-1, axis)
+
+
 class Folder:
     """Folds the norms of one model, which is traced once (or module by module where the whole cannot be)."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._verdicts: dict[nn.Module, str | None] = {}
+        self._verdicts: dict[nn.Module, nn.Module | str] = {}
         self._graphs: dict[nn.Module, fx.Graph | str] = {}
 
-    def fold(self, place: Slot | CallPlace) -> str | None:
-        """Fold the norm at this place into its neighbour; returns the reason if that is impossible."""
+    def fold(self, place: Slot | CallPlace) -> nn.Module | str:
+        """Fold the norm at this place into its neighbour; returns what takes its place, or why that is impossible."""
         if isinstance(place, CallPlace):
             return "it is a functional call, not a layer"
         norm = place.value
         if norm not in self._verdicts:  # one instance may sit in several places
             try:
-                self._fold(place, *_affine(norm))
-                self._verdicts[norm] = None
+                self._verdicts[norm] = self._fold(norm, *_affine(norm))
             except CannotFoldError as error:
                 self._verdicts[norm] = str(error)
         return self._verdicts[norm]
 
-    def _fold(self, place: Slot, scale: Tensor, shift: Tensor) -> None:
-        root, graph = self._graph_around(place)
-        norms = {node for node in graph.nodes if _module(root, node) is place.value}
+    def _fold(self, norm: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
+        root, graph = self._graph_around(norm)
+        norms = {node for node in graph.nodes if _module(root, node) is norm}
         if not norms:
             raise CannotFoldError("the traced forward does not call it")
         before = {_back(root, _input(norm)) for norm in norms}
         layer = _one_layer(root, before)
         if layer is not None and _all_uses(root, layer, before) and _ahead(root, before) == norms:
-            self._check(layer, root)
-            return _into_previous(layer, scale, shift)
+            self._check(layer, root, graph)
+            replacement = _replacement(norm, layer, scale, shift, layer_first=True)
+            _into_previous(layer, scale, shift)
+            return replacement
         after = _ahead(root, norms)
         layer = _one_layer(root, after)
         if layer is not None and _all_uses(root, layer, after) and {_back(root, _input(n)) for n in after} == norms:
-            self._check(layer, root)
-            return _into_next(layer, scale, shift)
+            self._check(layer, root, graph)
+            replacement = _replacement(norm, layer, scale, shift, layer_first=False)
+            _into_next(layer, scale, shift)
+            return replacement
         raise CannotFoldError("no linear or convolution layer is directly before or after it")
 
-    def _graph_around(self, place: Slot) -> tuple[nn.Module, fx.Graph]:
+    def _graph_around(self, norm: nn.Module) -> tuple[nn.Module, fx.Graph]:
         """The largest part of the model that holds the norm and can be traced, and its graph."""
-        norm, whys = place.value, []
+        whys = []
         for part in [module for module in self.model.modules() if any(norm is inner for inner in module.modules())]:
             if part is norm or type(part).forward is nn.Module.forward:
                 continue
@@ -82,7 +117,7 @@ class Folder:
             raise CannotFoldError(f"what is before and after it is unknown ({'; '.join(whys)})")
         raise CannotFoldError("it is used in several places of a model that torch.fx cannot trace as a whole")
 
-    def _check(self, layer: nn.Module, root: nn.Module) -> None:
+    def _check(self, layer: nn.Module, root: nn.Module, graph: fx.Graph) -> None:
         weight = layer._parameters.get("weight")
         if parametrize.is_parametrized(layer) or weight is None or is_lazy(weight):
             raise CannotFoldError(f"the neighbouring {type(layer).__name__} has no plain, initialised weight")
@@ -91,6 +126,16 @@ class Folder:
         owners = {id(m) for m in self.model.modules() for p in m._parameters.values() if p is weight}
         if len(owners) > 1:
             raise CannotFoldError(f"the neighbouring {type(layer).__name__} shares its weight with another layer")
+        own = list(layer.parameters())
+        read_apart = [node for node in graph.nodes if node.op == "get_attr" and _among(_held(root, node), own)]
+        if read_apart or self._weights_are_read_outside(root):
+            raise CannotFoldError(f"the weight of the neighbouring {type(layer).__name__} is used by another call too")
+
+    def _weights_are_read_outside(self, root: nn.Module) -> bool:
+        """Does a forward that the graph does not cover read the weight of some layer?"""
+        inside = set(root.modules())
+        outside = [module for module in self.model.modules() if module not in inside and not is_builtin(module)]
+        return any(read(module).reads_weights for module in outside)
 
     def _uses(self, module: nn.Module) -> int:
         return sum(value is module for owner in self.model.modules() for _, _, value in held(owner))
@@ -118,6 +163,15 @@ def _graph(part: nn.Module) -> fx.Graph | str:
 def _module(root: nn.Module, node: Any) -> nn.Module | None:
     is_call = isinstance(node, fx.Node) and node.op == "call_module"
     return root.get_submodule(str(node.target)) if is_call else None
+
+
+def _held(root: nn.Module, node: fx.Node) -> Any:
+    owner, _, name = str(node.target).rpartition(".")
+    return getattr(root.get_submodule(owner), name, None)
+
+
+def _among(value: Any, values: list[Any]) -> bool:
+    return any(value is other for other in values)
 
 
 def _input(node: fx.Node) -> Any:
@@ -174,6 +228,20 @@ def _affine(norm: Any) -> tuple[Tensor, Tensor]:
     scale = torch.rsqrt(var.double() + inner.eps)
     scale = scale if gamma is None else scale * gamma.detach().double()
     return scale, (0.0 if beta is None else beta.detach().double()) - mean.double() * scale
+
+
+def _replacement(norm: Any, layer: nn.Module, scale: Tensor, shift: Tensor, layer_first: bool) -> nn.Module:
+    """What takes the place of the folded norm; refuses a norm that never works on the axis that the layer makes."""
+    inner = norm if hasattr(norm, "running_mean") else norm.module
+    linear = not isinstance(layer, (*_CONV, *_TRANSPOSED))
+    if not isinstance(inner, (nn.BatchNorm1d, nn.SyncBatchNorm)):
+        if linear:
+            raise CannotFoldError(f"{type(inner).__name__} works on axis 1, the neighbouring Linear on the last axis")
+        return nn.Identity().train(norm.training)
+    if not scale.all():
+        raise CannotFoldError("its weight is zero in some channels")
+    axis = -1 if linear else -1 - len(layer.kernel_size)  # type: ignore[arg-type]
+    return FoldedNorm(scale, shift, axis, layer_first).train(norm.training)
 
 
 def _into_previous(layer: Any, scale: Tensor, shift: Tensor) -> None:

@@ -28,11 +28,15 @@ _CALLBACKS = {
 
 @dataclass
 class Reading:
-    """What the source says: (name, kind) of the calls, objections to tracing, whether it could be read."""
+    """What the source says: (name, kind) of the calls, objections to tracing, and whether it could be read.
+
+    ``reads_weights``: it uses the weight or bias of another module than itself (or may do so, if unreadable).
+    """
 
     calls: list[tuple[str, str]] = field(default_factory=list)
     objections: list[str] = field(default_factory=list)
     readable: bool = True
+    reads_weights: bool = False
 
 
 def read(module: nn.Module) -> Reading:
@@ -53,6 +57,7 @@ def read(module: nn.Module) -> Reading:
             tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         except (OSError, TypeError, SyntaxError):
             reading.readable = reading.readable and function is not start
+            reading.reads_weights = True
             reading.objections += [f"it uses {n}" for n in function.__code__.co_names if n in _MODES + _TYPE_TESTS]
             continue
         waiting += _Visitor(module, function, reading).follow(tree)
@@ -76,6 +81,8 @@ class _Visitor:
                 yield from self._call(node)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _root(node) == "self":
                 self.reading.objections.append(f"it writes to self.{node.attr}")
+            elif isinstance(node, ast.Attribute) and node.attr in ("weight", "bias"):
+                self.reading.reads_weights |= not (isinstance(node.value, ast.Name) and node.value.id == "self")
 
     def _call(self, call: ast.Call) -> Iterator[Callable[..., Any]]:
         name = _last(call.func)

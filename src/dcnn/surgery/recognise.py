@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from dcnn.activations import Activation, from_torch
+from dcnn.activations import Activation, Scaled, from_torch
 
 #: The kinds of normalization that :func:`dcnn.surgery.denormalize` knows.
 KINDS = ("batch", "layer", "group", "instance", "rms")
@@ -124,24 +126,30 @@ def activation(value: object, attribute: str) -> bool | str:
     if isinstance(value, nn.GLU):
         return "GLU is a gate that halves the features, not an elementwise function"
     if isinstance(value, Activation):
-        return value.name != "identity"
+        return value.name not in ("identity", "scaled_identity")
     if isinstance(value, _ELEMENTWISE):
         return True
     if not callable(value) or isinstance(value, type) or not isinstance(value, Hashable):
         return False
-    named = _ATTRIBUTE.search(attribute) is not None
-    member = from_torch(value)
-    if member is not None:
-        sine = member.name == "sin" and not isinstance(value, nn.Module)
-        return named if sine else member.name != "identity"
     known = function(value)
     if known is not None:
-        return known[1] == "activation"
+        return known[1] == "activation" or (known[1] == "sine" and _ATTRIBUTE.search(attribute) is not None)
     if isinstance(value, nn.Module):  # one that is not an activation as a whole may still call some
-        bare = not any(True for _ in value.children()) and not any(True for _ in value.parameters())
-        named = named or _CLASS.search(type(value).__name__) is not None
-        return bare and named and _elementwise(value) is True
-    return named and _elementwise(value)
+        return named_activation(value, attribute) and _elementwise(copy.deepcopy(value)) is True
+    partial_of_known = isinstance(value, partial) and from_torch(value) is not None
+    return partial_of_known or (_ATTRIBUTE.search(attribute) is not None and _elementwise(value))
+
+
+def named_activation(module: nn.Module, attribute: str) -> bool:
+    """Is it called an activation, by its class or its attribute, and without parameters and children?"""
+    named = _ATTRIBUTE.search(attribute) or _CLASS.search(type(module).__name__)
+    return bool(named) and not [*module.children(), *module.parameters()]
+
+
+def factor(value: Any) -> float:
+    """The constant c of an activation c·σ with a known σ, such as e3nn's ``normalize2mom`` makes; else 1."""
+    member = from_torch(value)
+    return member.factor if isinstance(member, Scaled) else 1.0
 
 
 def _elementwise(function: Callable[[Tensor], Tensor]) -> bool | str:
@@ -151,6 +159,8 @@ def _elementwise(function: Callable[[Tensor], Tensor]) -> bool | str:
     try:
         with torch.no_grad():
             y = function(x)
+            if y.shape != x.shape:
+                return "it is not an elementwise function"
             same = bool(torch.allclose(function(x[shuffled]), y[shuffled]) and torch.allclose(function(x[:3]), y[:3]))
     except Exception as error:  # any callable of the user's may stand behind an attribute called `act`
         return f"called on a vector it raised {type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from dcnn.surgery import recognise
 from dcnn.surgery.choose import Place, Where, choose, every_second
 from dcnn.surgery.functional import CallPlace, find_calls
 from dcnn.surgery.places import Changed, NotReplacedWarning, Slot, leave_fast_path, walk
+from dcnn.surgery.trace import is_builtin
 
 
 def swap_activations(
@@ -47,8 +48,7 @@ def swap_activations(
     if not chosen:
         raise _nothing(model, places, left, where)
     for place, _ in chosen:
-        new = activations.get(activation)
-        place.put(new.train(place.owner.training) if isinstance(activation, str) else new)
+        place.put(_new(activation, recognise.factor(place.value), place.owner.training))
         leave_fast_path(model, place.owner)
     if left:
         lines = "\n".join(f"  {place}: {why}" for place, why in left)
@@ -58,6 +58,18 @@ def swap_activations(
     return Changed([name for _, name in chosen], [*left, *sines], order)
 
 
+def _new(activation: str | nn.Module, factor: float, training: bool) -> nn.Module:
+    """The new activation, times the constant factor of the one before."""
+    new = activations.get(activation)
+    if isinstance(activation, str):
+        new.train(training)
+    if factor == 1:
+        return new
+    if isinstance(new, activations.Activation):
+        return activations.Scaled(new, factor).train(training)
+    return nn.Sequential(new, activations.Scaled(activations.Identity(), factor))
+
+
 def _sine(place: Place) -> tuple[str, str]:
     return place.names[0], f"a sine may be a feature; to replace it, use where=[{place.names[0]!r}]"
 
@@ -65,11 +77,14 @@ def _sine(place: Place) -> tuple[str, str]:
 def _find(model: nn.Module) -> tuple[list[Slot], list[CallPlace], list[tuple[str, str]]]:
     """Slots that hold an activation, calls of one inside a forward, and (place, reason) for what is not."""
     left: dict[str, str] = {}
+    doubtful: list[str] = []
 
     def match(value: Any, attribute: str, name: str) -> bool:
         verdict = recognise.activation(value, attribute)
         if isinstance(verdict, str):
             left[name] = verdict
+        elif not verdict and isinstance(value, nn.Module) and not is_builtin(value):
+            doubtful.extend([name] if recognise.named_activation(value, attribute) else [])
         return verdict is not False
 
     slots, owners = walk(model, match)
@@ -78,6 +93,11 @@ def _find(model: nn.Module) -> tuple[list[Slot], list[CallPlace], list[tuple[str
         found, out_of_reach = find_calls(owner, names, ("activation", "sine"))
         calls += found
         left |= dict(out_of_reach)
+    places: list[Place] = [*slots, *calls]
+    inside = [*left, *(name for place in places for name in place.names)]
+    for name in doubtful:
+        if not any(other.startswith(f"{name}.") for other in inside):
+            left[name] = "it is called an activation, but it is not an elementwise nonlinearity"
     return [slot for slot in slots if slot.names[0] not in left], calls, list(left.items())
 
 
