@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from dcnn import testing
 from dcnn.atoms import AtomsBatch, batch, build, energy_and_forces
-from dcnn.atoms.bases import sum_by
-from dcnn.atoms.models import module_of
+from dcnn.atoms.atoms_batch import sum_by
+from dcnn.atoms.models import weights_of
 
 Weights = dict[str, Tensor]
 
@@ -122,7 +122,7 @@ class Plain(nn.Module):
         self.formula = formula
         self.shape = [network]  # in a list: its parameters are not trained here
         self.names: dict[str, str] = {}
-        for item in module_of(name).published(network):
+        for item in weights_of(name).published(network):
             key = item.names[0].replace(".", "_")
             trained = any(part.requires_grad for part in item.parts)
             self.register_parameter(key, nn.Parameter(item.value().detach().clone(), requires_grad=trained))

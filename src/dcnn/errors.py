@@ -21,6 +21,7 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> InputError:
     unknown activation 'irellu'; did you mean 'irelu'? Valid: irelu, silu
     """
     names = sorted(valid)
-    close = get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
+    by_lower = {valid_name.lower(): valid_name for valid_name in names}
+    close = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.5)
+    hint = f"; did you mean {by_lower[close[0]]!r}?" if close else "."
     return InputError(f"unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")

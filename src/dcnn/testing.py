@@ -13,9 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import batch as make_batch
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
-from dcnn.atoms.structures import AtomsBatch
 from dcnn.errors import InputError
 
 __all__ = [

@@ -9,7 +9,7 @@ from ase.calculators.lj import LennardJones
 from torch import nn
 
 from dcnn.atoms import Potential
-from dcnn.atoms.bases import sum_by
+from dcnn.atoms.atoms_batch import sum_by
 
 SIGMA, EPSILON, R_C, R_O = 3.4, 0.0104, 8.0, 6.0  # Å, eV, Å, Å
 

@@ -11,7 +11,7 @@ import torch
 
 from dcnn.atoms import batch, energy_and_forces, from_reference
 from dcnn.atoms.elements import continuous_table, khot_table, radii_table
-from dcnn.atoms.models import module_of
+from dcnn.atoms.models import weights_of
 from dcnn.errors import InputError
 from dcnn.testing import rotation_error
 
@@ -61,7 +61,7 @@ def test_energies_forces_loss_and_gradients(stem, inputs, mode):
     loss = energy_mae + 30 * force_mae
     close(torch.stack([loss, energy_mae, force_mae]), arrays[f"out.{inputs}.{mode}.loss"])
 
-    module = module_of(stem.split("__")[0].removesuffix("_no_bn"))
+    module = weights_of(stem.split("__")[0].removesuffix("_no_bn"))
     if mode == "train":
         for item in module.published(network):
             for name in item.names:

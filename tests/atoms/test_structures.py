@@ -1,4 +1,4 @@
-"""Pair lists, triplets and batches against brute force."""
+"""Pair lists and batches against brute force."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dcnn.atoms import AtomsBatch, Batcher, Structure, batch, collate, join, load
+from dcnn.atoms import AtomsBatch, Batcher, Structure, batch, collate
 from dcnn.atoms.neighbours import PairCache, half_pairs
 from dcnn.errors import InputError
 
@@ -56,16 +56,18 @@ def test_each_pair_and_image_once(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_pair_vectors_and_triplets_by_brute_force(case):
+def test_edges_are_the_pairs_in_both_directions(case):
     positions, cutoff, cell, pbc = CASES[case]
     graph = collate([Structure([6] * len(positions), positions, cell, pbc)], min(cutoff, 5.0))
-    lengths = graph.pair_vectors().norm(dim=1)
-    assert (lengths < graph.cutoff).all()
-    center, source, n = graph.edge_center.tolist(), graph.edge_neighbour.tolist(), 2 * len(graph.pair_i)
-    expected = {(kj, ji) for ji in range(n) for kj in range(n) if center[kj] == source[ji] and kj != (ji + n // 2) % n}
-    got = list(zip(graph.triplets.edge_kj.tolist(), graph.triplets.edge_ji.tolist(), strict=True))
-    assert len(got) == len(set(got))
-    assert set(got) == expected
+    vectors = graph.pair_vectors()
+    assert (vectors.norm(dim=1) < graph.cutoff).all()
+    torch.testing.assert_close(graph.edge_vectors(), torch.cat([vectors, -vectors]))
+    assert torch.equal(graph.edge_center, torch.cat([graph.pair_i, graph.pair_j]))
+    assert torch.equal(graph.edge_neighbour, graph.edge_center.roll(len(vectors)))
+    near = collate([Structure([6] * len(positions), positions, cell, pbc)], 2.5)
+    for name in ("pair_i", "pair_j", "pair_shift", "cutoff"):
+        torch.testing.assert_close(getattr(graph.within(2.5), name), getattr(near, name))
+    assert near.within(2.5) is near
 
 
 def mixed():
@@ -79,15 +81,10 @@ def test_batch_is_its_frames_renumbered():
     whole = collate(frames, 4.0)
     again = batch(z=whole.z, positions=whole.positions, system=whole.system, cell=whole.cell, pbc=whole.pbc, cutoff=4.0)
     assert whole.system.tolist() == [0] * 9 + [1] + [2] * 2 + [3] * 9
-    for name in ("pair_i", "pair_j", "pair_shift", "edge_center", "edge_neighbour", "edge_pair"):
+    for name in ("pair_i", "pair_j", "pair_shift", "edge_center", "edge_neighbour"):
         torch.testing.assert_close(getattr(whole, name), getattr(again, name))
-    # from the frames' own triplets on one side, searched in the whole batch on the other
-    assert set(zip(*map(torch.Tensor.tolist, whole.triplets), strict=True)) == set(
-        zip(*map(torch.Tensor.tolist, again.triplets), strict=True)
-    )
     vectors = torch.cat([collate([frame], 4.0).pair_vectors() for frame in frames])
     torch.testing.assert_close(whole.pair_vectors(), vectors)
-    assert whole.edge_pair.tolist() == 2 * list(range(len(whole.pair_i)))
 
 
 def test_atoms_of_a_system_need_not_stand_together():
@@ -138,24 +135,8 @@ def test_batcher_computes_each_list_once_and_shares_equal_ones(monkeypatch):
     first, second = batcher([0, 1, 2]), batcher(np.array([5, 4, 3]))
     batcher(range(6))
     assert len(calls) == 6
-    assert first.triplets.edge_kj is second.triplets.edge_kj
+    assert first.edge_center is second.edge_center
     torch.testing.assert_close(second.positions[:9], torch.as_tensor(frames[5].positions))
-
-
-@pytest.mark.parametrize("joined", [False, True])
-def test_frames_held_as_arrays_take_a_shorter_way_to_the_same_batch(joined, tmp_path):
-    arrays = {"z": [22, 8], "R": CASES["crystal"][0] + RNG.normal(size=(5, 2, 3)) * 0.1, "cell": [SKEWED] * 5}
-    arrays |= {"E": RNG.normal(size=5), "F": RNG.normal(size=(5, 2, 3)), "stress": RNG.normal(size=(5, 3, 3))}
-    np.savez(tmp_path / "a.npz", **arrays)
-    data = load(tmp_path / "a.npz", check=False, force_sign=-1)
-    data = (join([data[:2], data[2:]]) if joined else data)[::-1].to_units("eV", "Bohr")
-    short, long = Batcher(data, 9.0, torch.float64), Batcher(list(data), 9.0, torch.float64)
-    assert short._stacked is not None
-    assert long._stacked is None
-    for name, value in vars(long([3, 0])).items():
-        if isinstance(value, torch.Tensor):
-            torch.testing.assert_close(getattr(short([3, 0]), name), value, rtol=1e-14, atol=1e-14)
-    torch.testing.assert_close(short([3, 0]).triplets, long([3, 0]).triplets)
 
 
 def test_pair_cache_stays_within_its_memory():
@@ -188,6 +169,10 @@ BAD = {
     "on top of each other": lambda: batch(z=[1, 1], positions=[[0.0, 0, 0], [0, 0, 0.05]]),
     "frame 1: atoms 0 and 1": lambda: Batcher([ETHANOL, Structure([1, 1], np.zeros((2, 3)))], 5.0)([0, 1]),
     "no structures": lambda: collate([], 5.0),
+    "system 1 of 3 has no atoms": lambda: batch(z=[1, 1, 1], positions=np.eye(3), system=[0, 0, 2]),
+    "system 1 of 2 has no atoms": lambda: batch(z=[1], positions=np.eye(3)[:1], cell=np.stack([9 * np.eye(3)] * 2)),
+    "system holds -1": lambda: batch(z=[1, 1], positions=np.eye(3)[:2], system=[0, -1]),
+    "cell has shape": lambda: batch(z=[1, 1], positions=np.eye(3)[:2], system=[0, 1], cell=9 * np.eye(3)[None]),
     "do not fit": lambda: batch(z=[1, 1], positions=[[0.0, 0, 0]]),
     "unknown element with atomic number 119": lambda: batch(z=[119], positions=[[0.0, 0, 0]]),
     "unknown element with atomic number 0": lambda: batch(z=[0], positions=[[0.0, 0, 0]]),

@@ -1,6 +1,7 @@
 """Interatomic potentials: frames of atoms in, networks that return energies out."""
 
 import dcnn.atoms.audit  # noqa: F401  (dcnn.audit takes batches of atoms)
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import Batcher, batch, collate
 from dcnn.atoms.calculator import Calculator
 from dcnn.atoms.data import demo_dataset, load, write
@@ -9,7 +10,7 @@ from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.models import build
 from dcnn.atoms.potential import Potential
 from dcnn.atoms.reference import from_reference
-from dcnn.atoms.structures import AtomsBatch, Structure, Triplets
+from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "Dataset",
     "Potential",
     "Structure",
-    "Triplets",
     "Units",
     "batch",
     "build",

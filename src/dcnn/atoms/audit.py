@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import batch as make_batch
-from dcnn.atoms.structures import AtomsBatch
 from dcnn.audit.subject import Subject, first_tensor, subject
 
 _HAIR = 1e-6  # in the length unit of the positions

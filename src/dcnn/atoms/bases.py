@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dcnn.atoms.structures import AtomsBatch
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.errors import InputError
 
 
@@ -70,8 +70,3 @@ def require_cutoff(batch: AtomsBatch, cutoff: float) -> None:
             f"the batch lists pairs up to {batch.cutoff:g} Å but the network sees up to {cutoff:g} Å; "
             f"make the batch with cutoff={cutoff:g}"
         )
-
-
-def sum_by(index: Tensor, values: Tensor, count: int) -> Tensor:
-    """Σ of the rows of ``values`` with the same ``index``, (count, …)."""
-    return values.new_zeros((count, *values.shape[1:])).index_add(0, index, values)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dcnn.atoms.dataset import Dataset
+from dcnn.atoms.atoms_batch import AtomsBatch, Edges
 from dcnn.atoms.neighbours import PairCache, Pairs, half_pairs
-from dcnn.atoms.structures import AtomsBatch, Edges, Structure
+from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
 
 SHARED = 0.6  # share of the pairs of a molecule within the cutoff from which on all are listed
@@ -40,7 +40,7 @@ def _topology(frames: tuple[Pairs, ...], dtype: torch.dtype) -> _Topology:
         parts = [np.zeros((len(f), 3), np.int64) if f.shift is None else f.shift for f in frames]
         shift = torch.from_numpy(np.concatenate(parts)).to(dtype)
     system = torch.from_numpy(np.repeat(np.arange(len(frames)), atoms))
-    return _Topology(system, pair_i, pair_j, shift, Edges(pair_i, pair_j, int(atoms.sum()), frames))
+    return _Topology(system, pair_i, pair_j, shift, Edges(pair_i, pair_j, int(atoms.sum())))
 
 
 def _joined(values: Iterable[Any], dtype: torch.dtype, stack: bool = False) -> Tensor | None:
@@ -133,8 +133,14 @@ def batch(
         cell = torch.as_tensor(cell, device=device).to(dtype)
         cell = cell.expand(n_systems, 3, 3) if cell.dim() == 2 else cell
         n_systems = max(n_systems, len(cell))
+        if cell.shape != (n_systems, 3, 3):
+            raise InputError(f"batch: cell has shape {tuple(cell.shape)}, expected (3, 3) or ({n_systems}, 3, 3)")
         pbc = torch.as_tensor(True if pbc is None else pbc, device=device).bool().expand(n_systems, 3)
     members = [np.flatnonzero(system.cpu().numpy() == b) for b in range(n_systems)]
+    empty = [b for b, atoms in enumerate(members) if len(atoms) == 0]
+    if empty or int(system.min()) < 0:
+        what = f"system {empty[0]} of {n_systems} has no atoms" if empty else f"system holds {int(system.min())}"
+        raise InputError(f"batch: {what}; number the systems 0, 1, 2, … without a gap, one cell each")
     points = positions.detach().cpu().double().numpy()
     cells = None if cell is None else cell.detach().cpu().double().numpy()
     frames = [
@@ -189,9 +195,9 @@ def shared_radius(frames: Sequence[Structure], cutoff: float) -> float:
 class Batcher:
     """Batches of a dataset by frame numbers, with every pair list computed once.
 
-    ``batcher([3, 1, 4])`` is the batch of these frames. Pair lists, and triplets once a network has asked for
-    them, stay in memory up to ``memory`` bytes; frames whose lists are equal share them, so that a small
-    molecule with all its atoms inside the cutoff costs nothing but the copy of its positions.
+    ``batcher([3, 1, 4])`` is the batch of these frames. Pair lists stay in memory up to ``memory``
+    bytes; frames whose lists are equal share them, so that a small molecule with all its atoms inside the cutoff costs
+    nothing but the copy of its positions.
     """
 
     def __init__(
@@ -204,42 +210,11 @@ class Batcher:
         self.dataset = dataset
         self.dtype = dtype
         self.pairs = PairCache(cutoff, memory)
-        arrays = dataset.stacked() if isinstance(dataset, Dataset) else None
-        self._stacked: dict[str, Tensor] | None = None
-        if arrays is not None:
-            kept = {"z": torch.int64, "energy": torch.float64}
-            self._stacked = {k: torch.from_numpy(v).to(kept.get(k, dtype)) for k, v in arrays.items()}
 
     def __call__(self, frames: Iterable[int]) -> AtomsBatch:
         numbers = [int(frame) for frame in frames]
-        if self._stacked is not None and numbers:
-            return self._gathered(numbers)
         structures = [self.dataset[number] for number in numbers]
         return collate(structures, [self._pairs(number) for number in numbers], self.dtype)
-
-    def _gathered(self, numbers: list[int]) -> AtomsBatch:
-        """The batch of frames that are rows of arrays: one indexing operation a field."""
-        assert self._stacked is not None
-        rows = torch.tensor(numbers)
-        fields = {name: values[rows] for name, values in self._stacked.items() if name != "z"}
-        topology = _topology(tuple(self._pairs(number) for number in numbers), self.dtype)
-        cell = fields.get("cell")
-        return AtomsBatch(
-            z=self._stacked["z"].repeat(len(numbers)),
-            positions=fields["positions"].flatten(0, 1),
-            system=topology.system,
-            n_systems=len(numbers),
-            cell=cell,
-            pbc=None if cell is None else torch.ones(len(numbers), 3, dtype=torch.bool),
-            pair_i=topology.pair_i,
-            pair_j=topology.pair_j,
-            pair_shift=topology.shift,
-            cutoff=self.pairs.cutoff,
-            energy=fields.get("energy"),
-            forces=fields["forces"].flatten(0, 1) if "forces" in fields else None,
-            stress=fields.get("stress"),
-            edges=topology.edges,
-        )
 
     def _pairs(self, number: int) -> Pairs:
         def compute() -> Pairs:

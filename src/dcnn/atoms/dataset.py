@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -80,22 +79,6 @@ class Dataset(Sequence[Structure]):
         other.units = wanted
         return other
 
-    def stacked(self) -> dict[str, np.ndarray] | None:
-        """All frames as arrays by field (``positions`` (M, n, 3), …) where the file holds them so, else None."""
-        arrays = getattr(self._frames, "arrays", None)
-        if arrays is None or arrays["z"].ndim != 1:
-            return None
-        stored, units = self._stored, self.units
-        factors = {
-            "positions": stored.length_factor(units),
-            "cell": stored.length_factor(units),
-            "energy": stored.energy_factor(units),
-            "forces": self.force_sign * stored.force_factor(units),
-            "stress": stored.stress_factor(units),
-        }
-        chosen = {name: arrays[name][self._numbers] * factor for name, factor in factors.items() if name in arrays}
-        return {"z": arrays["z"], **chosen}
-
     def trajectory_index(self) -> np.ndarray | None:
         """(M,) place of each frame in the trajectory it was drawn from, where the file says so (rMD17)."""
         arrays = getattr(self._frames, "arrays", None)
@@ -139,18 +122,6 @@ class Joined(Sequence[Structure]):
     def __getitem__(self, number: Any) -> Any:
         part, local = self._find(number)
         return self.parts[part][local]
-
-    @cached_property
-    def arrays(self) -> dict[str, np.ndarray] | None:
-        """The parts' arrays one after the other, if all hold the same atoms and labels as arrays."""
-        parts = [part.stacked() for part in self.parts]
-        first = parts[0]
-        if first is None or any(
-            p is None or p.keys() != first.keys() or not np.array_equal(p["z"], first["z"]) for p in parts
-        ):
-            return None
-        joined = {name: np.concatenate([p[name] for p in parts if p is not None]) for name in first if name != "z"}
-        return {"z": first["z"], **joined}
 
     def where(self, number: int) -> str:
         part, local = self._find(number)

@@ -14,10 +14,11 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dcnn._version import __version__
+from dcnn.atoms.atoms_batch import AtomsBatch, Edges
 from dcnn.atoms.batching import collate
 from dcnn.atoms.data.write import replacing
 from dcnn.atoms.potential import Potential
-from dcnn.atoms.structures import AtomsBatch, Edges, Structure
+from dcnn.atoms.structures import Structure
 from dcnn.errors import DcnnError, InputError
 
 INPUTS = ("z", "positions", "pair_i", "pair_j", "shift", "cell", "system")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dcnn.atoms.structures import AtomsBatch
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.derivatives import gradient
 from dcnn.errors import InputError
 

@@ -1,4 +1,4 @@
-"""Who sees whom: half pair lists and triplets of one frame, computed once and kept.
+"""Who sees whom: half pair lists of one frame, computed once and kept.
 
 A half list holds every unordered pair of atoms, and every periodic image of it, once. Directed edges 0…P−1
 are the pairs (centre i, neighbour j); edges P…2P−1 are the same pairs reversed, so that the reverse of
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from vesin import NeighborList
@@ -33,17 +32,10 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.i)
 
-    @cached_property
-    def triplets(self) -> tuple[np.ndarray, np.ndarray]:
-        """Directed edges (k→j, j→i) of every angle at j, as numbers of this frame's 2P directed edges."""
-        return triplets(self.i, self.j, self.n_atoms)
-
     @property
     def nbytes(self) -> int:
-        """Memory of the list with its triplets, whether or not they have been asked for."""
-        degree = np.bincount(self.i, minlength=self.n_atoms) + np.bincount(self.j, minlength=self.n_atoms)
-        angles = int(degree @ (degree - 1))
-        return 16 * angles + self.i.nbytes + self.j.nbytes + (0 if self.shift is None else self.shift.nbytes)
+        """Memory of the list."""
+        return self.i.nbytes + self.j.nbytes + (0 if self.shift is None else self.shift.nbytes)
 
 
 def half_pairs(
@@ -88,25 +80,6 @@ def _check_spread(positions: np.ndarray, cutoff: float) -> None:
     if cells.prod() > 5e4 and cells.min() < 2 * np.cbrt(cells.prod() / 1e5):
         size = " × ".join(f"{side:.4g}" for side in extent)
         raise InputError(f"the atoms lie strewn over {size} Å; check the unit of length, or what drove them apart")
-
-
-def triplets(pair_i: np.ndarray, pair_j: np.ndarray, n_atoms: int) -> tuple[np.ndarray, np.ndarray]:
-    """All (edge k→j, edge j→i): two directed edges that meet in j, the second not the first reversed.
-
-    Edge e leads from its neighbour to its centre. In a crystal k may be the same atom as i in another image.
-    """
-    n_edges = 2 * len(pair_i)
-    centre = np.concatenate([pair_i, pair_j])
-    source = np.concatenate([pair_j, pair_i])
-    into = np.argsort(centre, kind="stable")  # edges grouped by the atom they lead to
-    degree = np.bincount(centre, minlength=n_atoms)
-    first = np.cumsum(degree) - degree
-    count = degree[source]
-    edge_ji = np.repeat(np.arange(n_edges), count)
-    within = np.arange(len(edge_ji)) - np.repeat(np.cumsum(count) - count, count)
-    edge_kj = into[first[source[edge_ji]] + within]
-    keep = edge_kj != (edge_ji + len(pair_i)) % max(n_edges, 1)
-    return edge_kj[keep], edge_ji[keep]
 
 
 class PairCache:

@@ -14,6 +14,7 @@ from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from dcnn import checkpoint
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
 from dcnn.atoms.data.check import at
 from dcnn.atoms.dataset import Dataset
@@ -21,7 +22,7 @@ from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.metrics import errors
 from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
-from dcnn.atoms.structures import AtomsBatch, Structure
+from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError, unknown
 from dcnn.scaling import LabelScale
 
@@ -70,8 +71,15 @@ class Potential:
         path: str | Path,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | str | None = None,
+        *,
+        network: nn.Module | None = None,
+        trust: bool = False,
     ) -> Potential:
-        """The best weights of a run folder, or those of a checkpoint file; ``dtype`` None keeps the trained one."""
+        """The best weights of a run folder, or those of a checkpoint file; ``dtype`` None keeps the trained one.
+
+        A network that was trained from a file (``my_net.py:PaiNN``) is made by running that file, which ``trust``
+        allows; or give a ``network`` of its kind, which then takes the weights.
+        """
         path = Path(path)
         if not path.exists():
             raise InputError(f"{path}: no such run folder or checkpoint")
@@ -81,7 +89,13 @@ class Potential:
         if config.get("kind") != "atoms":
             raise InputError(f"{path}: holds a network of kind {config.get('kind')!r}, not an interatomic potential")
         model = dict(config["model"])
-        network = build(**model.pop("overrides"), **model)
+        if network is None:
+            if ".py:" in model["name"] and not trust:
+                raise InputError(
+                    f"{path}: its network is {model['name']}, code that opening it would run; "
+                    "say trust=True (--trust) if you know it, or give the network itself"
+                )
+            network = build(**model.pop("overrides"), **model)
         trained = next(t.dtype for t in state["network"].values() if t.is_floating_point())
         network.to(trained).load_state_dict(state["network"])
         task = state["task"]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dcnn.atoms.models import MODELS, build, module_of, resolve
-from dcnn.atoms.published import fill, tidy
+from dcnn.atoms.models import NAMES, build, weights_of
+from dcnn.atoms.models.weights.entries import fill, tidy
 from dcnn.errors import unknown
 
 #: Published variants without BatchNorm, and the network they are variants of.
@@ -34,13 +34,14 @@ def from_reference(
     activations. The network has the dtype of the arrays.
     """
     base = WITHOUT_NORMALIZATION.get(name, name)
-    if base not in MODELS:
-        raise unknown("network", name, (*MODELS, *WITHOUT_NORMALIZATION))
-    module, tensors = module_of(base), tidy(arrays)
-    options = module.sizes(tensors) | resolve(base, hyperparameters)
+    if base not in NAMES:
+        raise unknown("network", name, (*NAMES, *WITHOUT_NORMALIZATION))
+    weights, tensors = weights_of(base), tidy(arrays)
+    given = {weights.ALIASES.get(key, key): value for key, value in hyperparameters.items()}
+    options = weights.sizes(tensors) | given
     normalization = False if name in WITHOUT_NORMALIZATION else None
     network = build(base, preset, fidelity, activation, normalization, **options)
     floating = [tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()]
     network.to(max(floating, key=lambda dtype: torch.finfo(dtype).bits) if floating else torch.get_default_dtype())
-    fill(network, tensors, module.published(network))
+    fill(network, tensors, weights.published(network))
     return network

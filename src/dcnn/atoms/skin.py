@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
 from dcnn.atoms.neighbours import Pairs, half_pairs
-from dcnn.atoms.structures import AtomsBatch, Structure
+from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
 
 

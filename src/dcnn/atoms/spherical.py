@@ -20,8 +20,8 @@ from scipy.optimize import brentq
 from scipy.special import jv, spherical_jn
 from torch import Tensor, nn
 
+from dcnn.atoms.atoms_batch import Neighbourhoods
 from dcnn.atoms.bases import Gaussians
-from dcnn.atoms.structures import Neighbourhoods
 
 
 def envelope(x: Tensor, p: int) -> Tensor:

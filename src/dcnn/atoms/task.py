@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import Batcher, shared_radius
 from dcnn.atoms.forces import energy_and_forces
 from dcnn.atoms.metrics import KCAL_MOL_EV as KCAL_MOL_EV
 from dcnn.atoms.metrics import errors
-from dcnn.atoms.structures import AtomsBatch, Structure
+from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
 from dcnn.losses import Term, Weighting
 from dcnn.scaling import LabelScale

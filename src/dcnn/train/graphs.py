@@ -24,16 +24,14 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from dcnn.atoms.structures import Edges
 from dcnn.losses import Fixed, Term, Weighting, term_values
-from dcnn.train.flatten import flattened, rebuilt
+from dcnn.train.flatten import flattened, parts_made, rebuilt
 
 GRAPHS = 4  # graphs that are made; batches that none of them serves are evaluated as usual
 AGAIN = 2  # batches without a graph before they get one: what does not come back is not worth it
 RARE = 0.1  # share of all batches below which they get none, such as the last one of an epoch
 COMPILED_PAYS_MINUTES = 5.0  # the shortest run for which "auto" is compiled
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}  # of the gradient, relative, graph against usual
-_TOPOLOGY = ("center", "neighbour", "pair", "degree", "neighbourhoods", "triplets")
 
 Evaluation = Callable[[list[Tensor], list[Tensor], Tensor], tuple[Any, ...]]
 
@@ -117,7 +115,7 @@ class GraphStep:
         self.missed: Counter[Any] = Counter()  # batches of a kind that no graph served
         self.first_missed: dict[Any, Any] = {}
         self.names: list[str] = []  # of the terms, in the order of their values
-        self.topology: tuple[str, ...] = ()  # of a batch of atoms: what the network asks for
+        self.parts: tuple[str, ...] = ()  # what the network asks for of the lazy parts of a batch
         self.failed = False
 
     @property
@@ -127,9 +125,9 @@ class GraphStep:
     def __call__(self, batch: Any, step: int) -> dict[str, Tensor]:
         """{term: value}, detached, with the weights that the terms have at this step."""
         if not self.names:
-            self.names, self.topology = self._first_look(batch)
+            self.names, self.parts = self._first_look(batch)
         self.calls += 1
-        tensors, kind = flattened(batch, self.topology)
+        tensors, kind = flattened(batch, self.parts)
         state = [*self.trained.values(), *self.residuals.buffers()]
         weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(state[0])
         graph = None if self.failed else self._graph(kind, batch, state, tensors, weights)
@@ -155,10 +153,8 @@ class GraphStep:
         return self._made(kind, batch, state, tensors, weights)
 
     def _first_look(self, batch: Any) -> tuple[list[str], tuple[str, ...]]:
-        """The terms that have a residual, and the edges and angles that are made for the first batch."""
-        names = list(self.residuals(batch))
-        edges = getattr(batch, "edges", None)
-        return names, tuple(name for name in _TOPOLOGY if name in vars(edges)) if isinstance(edges, Edges) else ()
+        """The terms that have a residual, and what was made of the lazy parts of the first batch."""
+        return list(self.residuals(batch)), parts_made(batch)
 
     def _usual(self, batch: Any) -> Evaluation:
         """(state, tensors, weights) → values (terms,) and the gradient of every trained parameter, by autograd.
@@ -171,7 +167,7 @@ class GraphStep:
             with torch.enable_grad():
                 trained = [t.detach().requires_grad_() for t in state[: len(self.trained)]]
                 given = dict(zip(names, [*trained, *state[len(trained) :]], strict=True))
-                found = functional_call(self.residuals, given, (rebuilt(batch, self.topology, tensors),))
+                found = functional_call(self.residuals, given, (rebuilt(batch, self.parts, tensors),))
                 named = term_values(self.terms.values(), found)
                 values = torch.stack([named[name] for name in self.names])  # (terms,)
                 gradients = torch.autograd.grad(values @ weights, trained, allow_unused=True)
@@ -184,7 +180,7 @@ class GraphStep:
         earlier = self.first_missed.pop(kind)
         self.missed[kind] = 0
         self.made += 1
-        others, _ = flattened(earlier, self.topology)
+        others, _ = flattened(earlier, self.parts)
         any_size = kind in self.graphs or _sizes(others) != _sizes(tensors)
         try:
             traced = _traced(self._usual(batch), state, tensors, weights, any_size)

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from dcnn.activations import get
-from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff, sharp_cutoff, sum_by
+from dcnn.atoms.atoms_batch import AtomsBatch
+from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff, sharp_cutoff
 from dcnn.atoms.elements import khot_table
-from dcnn.atoms.published import Entry, count, entry, linear
-from dcnn.atoms.structures import AtomsBatch
 from dcnn.errors import unknown
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {
-        "features": 512,
-        "convolutions": 3,
-        "head_features": 128,
-        "head_layers": 3,
-        "gaussians": 100,
-        "normalization": True,
-        "readout": "mean",
-    },
-    "small": {
-        "features": 96,
-        "convolutions": 3,
-        "head_features": 96,
-        "head_layers": 2,
-        "gaussians": 50,
-        "normalization": False,
-        "readout": "sum",
-    },
-}
-
-ALIASES = {
-    "atom_embedding_size": "features",
-    "atom_embedding": "features",
-    "num_graph_conv_layers": "convolutions",
-    "conv_layers": "convolutions",
-    "fc_feat_size": "head_features",
-    "fc": "head_features",
-    "num_fc_layers": "head_layers",
-    "fc_layers": "head_layers",
-    "num_gaussians": "gaussians",
-    "bond_feat_dim": "gaussians",
-    "bond_features": "gaussians",
-}
 
 
 class Convolution(nn.Module):
@@ -72,7 +36,7 @@ class Convolution(nn.Module):
         z = (z.view(2, *edge.shape) + edge).view_as(z)  # both directions of a pair share e_ij
         gate, core = self.batch_norm(z).chunk(2, dim=-1)  # (2P, F) each
         messages = self.gate(gate) * self.core(core) * envelope
-        received = sum_by(batch.edge_center, messages, x.shape[0])  # (N, F)
+        received = batch.sum_edges(messages)  # (N, F)
         return self.activation(self.layer_norm(received) + x)
 
 
@@ -138,49 +102,6 @@ class CGCNN(nn.Module):
         for convolution, edge in zip(self.convolutions, edges, strict=True):  # 3.
             x = convolution(x, edge, envelope, batch)
         if self.readout == "sum":  # 4.
-            return sum_by(batch.system, self.head(x).squeeze(-1), batch.n_systems)
-        count = sum_by(batch.system, torch.ones_like(x[:, :1]), batch.n_systems)  # (B, 1)
-        return self.head(sum_by(batch.system, x, batch.n_systems) / count).squeeze(-1)
-
-
-def sizes(arrays: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Constructor arguments that published arrays tell by their shapes."""
-    found: dict[str, Any] = {
-        "convolutions": count(arrays, "convs.{}.lin1.weight"),
-        "head_layers": 1 + sum(name.startswith("fcs.") and name.endswith(".weight") for name in arrays),
-    }
-    if "conv_to_fc.0.weight" in arrays:
-        found["head_features"], found["features"] = arrays["conv_to_fc.0.weight"].shape
-    if found["convolutions"]:
-        wide, columns = arrays["convs.0.lin1.weight"].shape
-        found["gaussians"] = columns - wide
-    if "distance_expansion.offset" in arrays:
-        found["cutoff"] = float(arrays["distance_expansion.offset"][-1])
-    return found
-
-
-def published(network: CGCNN) -> list[Entry]:
-    """Our tensors under their published names (Open Catalyst Project's CGCNN)."""
-    entries = [
-        entry(("khot_embedding", "embedding"), network.elements, optional=True),
-        entry("distance_expansion.offset", network.basis.centers, optional=True),
-        *linear("embedding_fc", network.embedding),
-    ]
-    shares = zip(
-        cast("Iterable[Convolution]", network.convolutions),
-        network.pairs.weight.chunk(len(network.convolutions)),
-        network.pairs.bias.chunk(len(network.convolutions)),
-        strict=True,
-    )
-    for b, (block, weight, bias) in enumerate(shares):
-        entries += [
-            entry(f"convs.{b}.lin1.weight", *block.atoms.weight.chunk(2), weight),
-            entry(f"convs.{b}.lin1.bias", bias),
-            *linear(f"convs.{b}.bn1", block.batch_norm),
-            *linear(f"convs.{b}.ln1", block.layer_norm),
-        ]
-    first, *rest, last = (layer for layer in network.head if isinstance(layer, nn.Linear))
-    entries += linear("conv_to_fc.0", first)
-    for number, layer in enumerate(rest):
-        entries += linear(f"fcs.{2 * number}", layer)
-    return [*entries, *linear("fc_out", last)]
+            return batch.sum_atoms(self.head(x).squeeze(-1))
+        count = batch.sum_atoms(torch.ones_like(x[:, :1]))  # (B, 1)
+        return self.head(batch.sum_atoms(x) / count).squeeze(-1)

@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dcnn.activations import get
-from dcnn.atoms.bases import require_cutoff, sum_by
-from dcnn.atoms.published import Entry, count, entry, linear
+from dcnn.atoms.atoms_batch import AtomsBatch, Neighbourhoods
+from dcnn.atoms.bases import require_cutoff
 from dcnn.atoms.spherical import BesselBasis, SphericalBesselBasis, ZonalHarmonics, on_edges
-from dcnn.atoms.structures import AtomsBatch, Neighbourhoods
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "small": {"hidden": 64, "triplet": 32, "output": 64, "n_spherical": 5, "after_skip": 1, "elements": 119},
-}
-
-ALIASES = {
-    "hidden_channels": "hidden",
-    "num_blocks": "blocks",
-    "int_emb_size": "triplet",
-    "int_emb": "triplet",
-    "basis_emb_size": "basis",
-    "basis_emb": "basis",
-    "out_emb_channels": "output",
-    "out_emb": "output",
-    "num_spherical": "n_spherical",
-    "spherical": "n_spherical",
-    "num_radial": "n_radial",
-    "radial": "n_radial",
-    "num_before_skip": "before_skip",
-    "num_after_skip": "after_skip",
-    "num_output_layers": "output_layers",
-}
 
 
 def glorot_orthogonal_(*weights: Tensor) -> None:
@@ -174,7 +148,7 @@ class Outputs(nn.Module):
 
     def forward(self, messages: list[Tensor], radial: tuple[Tensor, ...], batch: AtomsBatch) -> Tensor:
         sent = [on_edges(m, torch.mul, r) for m, r in zip(messages, radial, strict=True)]
-        x = sum_by(batch.edge_center, torch.cat(sent, 1), batch.z.shape[0])  # (N, B·F)
+        x = batch.sum_edges(torch.cat(sent, 1))  # (N, B·F)
         x = x.view(batch.z.shape[0], len(sent), -1).transpose(0, 1)  # (B, N, F)
         x = torch.baddbmm(self.up_bias, x, self.up)
         for weight, bias, act in zip(self.weights, self.biases, self.acts, strict=True):
@@ -241,74 +215,4 @@ class DimeNetPlusPlus(nn.Module):
         for b, interaction in enumerate(self.interactions):  # 3.
             messages.append(interaction(messages[-1], radial[b], angular[b], at))
         energies = self.outputs(messages, radial[blocks:], batch)  # 4. (N,)
-        return sum_by(batch.system, energies, batch.n_systems)
-
-
-def sizes(arrays: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Constructor arguments that published arrays tell by their shapes."""
-    first, out = "interaction_blocks.0", "output_blocks.0"
-    found = {
-        "blocks": count(arrays, "interaction_blocks.{}.lin.weight"),
-        "before_skip": count(arrays, first + ".layers_before_skip.{}.lin1.weight"),
-        "after_skip": count(arrays, first + ".layers_after_skip.{}.lin1.weight"),
-        "output_layers": count(arrays, out + ".lins.{}.weight"),
-    }
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    if "emb.emb.weight" in shapes:
-        found["elements"], found["hidden"] = shapes["emb.emb.weight"]
-    if f"{first}.lin_sbf2.weight" in shapes:
-        found["triplet"], found["basis"] = shapes[f"{first}.lin_sbf2.weight"]
-    if f"{out}.lin_up.weight" in shapes:
-        found["output"] = shapes[f"{out}.lin_up.weight"][0]
-    if f"{out}.lin_rbf.weight" in shapes:
-        found["n_radial"] = shapes[f"{out}.lin_rbf.weight"][1]
-        if f"{first}.lin_sbf1.weight" in shapes:
-            found["n_spherical"] = shapes[f"{first}.lin_sbf1.weight"][1] // found["n_radial"]
-    return found
-
-
-def published(network: DimeNetPlusPlus) -> list[Entry]:
-    """Our tensors under their published names (PyTorch Geometric's DimeNet++)."""
-    zeros = torch.from_numpy(network.spherical.zeros)
-    entries = [
-        entry("rbf.freq", network.bessel.frequencies, optional=True),
-        entry("bessel_zeros_f32", zeros, optional=True),
-        *linear("emb.emb", network.embedding.elements),
-        *linear("emb.lin_rbf", network.embedding.radial),
-        *linear("emb.lin", network.embedding.mix),
-    ]
-    for b, block in enumerate(network.interactions):
-        assert isinstance(block, Interaction)
-        name = f"interaction_blocks.{b}"
-        (ji, kj), (bias_ji, bias_kj) = block.ji_kj.weight.chunk(2), block.ji_kj.bias.chunk(2)
-        entries += [
-            entry(f"{name}.lin_rbf1.weight", network.radial.down[b]),
-            entry(f"{name}.lin_rbf2.weight", network.radial.up[b]),
-            entry(f"{name}.lin_sbf1.weight", network.angular.weight[b]),
-            entry(f"{name}.lin_sbf2.weight", block.spread.T),
-            entry(f"{name}.lin_ji.weight", ji),
-            entry(f"{name}.lin_ji.bias", bias_ji),
-            entry(f"{name}.lin_kj.weight", kj),
-            entry(f"{name}.lin_kj.bias", bias_kj),
-            *linear(f"{name}.lin_down", block.down),
-            *linear(f"{name}.lin_up", block.up),
-            *linear(f"{name}.lin", block.skip),
-        ]
-        for place, residuals in (("before", block.before), ("after", block.after)):
-            for i, residual in enumerate(residuals):
-                assert isinstance(residual, Residual)
-                entries += linear(f"{name}.layers_{place}_skip.{i}.lin1", residual.layers[0])
-                entries += linear(f"{name}.layers_{place}_skip.{i}.lin2", residual.layers[2])
-    out = network.outputs
-    for b in range(len(out.up)):
-        name = f"output_blocks.{b}"
-        entries += [
-            entry(f"{name}.lin_rbf.weight", network.radial.output[b]),
-            entry(f"{name}.lin_up.weight", out.up[b].T),
-            entry(f"{name}.lin_up.bias", out.up_bias[b, 0]),
-            entry(f"{name}.lin.weight", out.energy[b].T),
-        ]
-        for i in range(len(out.weights)):
-            entries.append(entry(f"{name}.lins.{i}.weight", out.weights[i, b].T))
-            entries.append(entry(f"{name}.lins.{i}.bias", out.biases[i, b, 0]))
-    return entries
+        return batch.sum_atoms(energies)

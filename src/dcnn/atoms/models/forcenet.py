@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from dcnn.activations import get
-from dcnn.atoms.bases import cosine_cutoff, gaussian, quarter_cosine_cutoff, require_cutoff, sum_by
+from dcnn.atoms.atoms_batch import AtomsBatch
+from dcnn.atoms.bases import cosine_cutoff, gaussian, quarter_cosine_cutoff, require_cutoff
 from dcnn.atoms.elements import continuous_table, radii_table
 from dcnn.atoms.models.schnet import glorot_
-from dcnn.atoms.published import Entry, count, entry, linear
-from dcnn.atoms.structures import AtomsBatch
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"features": 512, "blocks": 5, "gaussians": 50, "head_features": 512, "normalization": True},
-    "small": {"features": 96, "blocks": 3, "gaussians": 24, "head_features": 96, "normalization": False},
-}
-
-ALIASES = {
-    "hidden_channels": "features",
-    "hidden": "features",
-    "num_interactions": "blocks",
-    "interactions": "blocks",
-    "num_freqs": "gaussians",
-    "freqs": "gaussians",
-    "decoder_hidden_channels": "head_features",
-    "decoder_hidden": "head_features",
-}
 
 PLACES = 7  # numbers that describe an edge: three components of the direction, four distances
 REVERSED = (
@@ -114,7 +97,7 @@ class Block(nn.Module):
         hidden = (hidden.view_as(both) + both).view_as(hidden)
         filters = self.edge(hidden) * envelope  # (2P, F)
         value = self.value(x)  # (N, F)
-        received = sum_by(batch.edge_center, value.index_select(0, batch.edge_neighbour) * filters, x.shape[0])
+        received = batch.sum_edges(value.index_select(0, batch.edge_neighbour) * filters)
         return x + self.atom(received + self.self_weight * value)
 
 
@@ -179,7 +162,7 @@ class ForceNet(nn.Module):
         pairs = torch.addmm(torch.cat(biases), basis, torch.cat(matrices).T)  # (P, blocks·2F)
         for block, p in zip(self.blocks, pairs.chunk(len(self.blocks), dim=-1), strict=True):  # 3.
             x = block(x, p.contiguous(), envelope, batch)
-        summed = sum_by(batch.system, self.head(x), batch.n_systems)  # 4. (B, head)
+        summed = batch.sum_atoms(self.head(x))  # 4. (B, head)
         return self.energy(summed).squeeze(-1)
 
     def pairs(self, batch: AtomsBatch) -> tuple[Tensor, Tensor]:
@@ -206,40 +189,3 @@ def reversed_columns(gaussians: int) -> Tensor:
     columns = torch.arange(gaussians * PLACES).view(gaussians, PLACES)[:, REVERSED]
     columns[:, :3] = columns[:, :3].flip(0)
     return columns.flatten()
-
-
-def sizes(arrays: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Constructor arguments that published arrays tell by their shapes."""
-    found: dict[str, Any] = {"blocks": count(arrays, "interactions.{}.lin.weight")}
-    if "lin.weight" in arrays:
-        found["head_features"], found["features"] = arrays["lin.weight"].shape
-    if found["blocks"]:
-        found["gaussians"] = arrays["interactions.0.lin_basis.weight"].shape[1] // PLACES
-        linears = sum(arrays[name].dim() == 2 for name in arrays if name.startswith("interactions.0.mlp_trans."))
-        found["keep_output"] = linears == 2
-    return found
-
-
-def published(network: ForceNet) -> list[Entry]:
-    """Our tensors under their published names (Open Catalyst Project's ForceNet, the paper's energy head)."""
-    entries = [
-        entry("atom_radii", network.radii, optional=True),
-        entry("atom_map", network.elements, optional=True),
-        entry("embedding.0.smearing.offset", network.element_basis.centers, optional=True),
-        *linear("embedding.1", network.embedding),
-        entry("basis_fun.smearing.offset", network.edge_basis.centers, optional=True),
-    ]
-    for b, block in enumerate(cast("Iterable[Block]", network.blocks)):
-        name = f"interactions.{b}"
-        entries += [
-            entry(f"{name}.center_W", block.self_weight),
-            *linear(f"{name}.lin_basis", block.basis),
-            entry(f"{name}.mlp_edge.0.weight", block.pair.weight, *block.ends.weight.chunk(2)),
-            entry(f"{name}.mlp_edge.0.bias", block.pair.bias),
-            *linear(f"{name}.mlp_edge.2", block.edge[1]),
-            *linear(f"{name}.mlp_edge.4", block.edge[3]),
-            *linear(f"{name}.lin", block.value),
-        ]
-        for number, layer in enumerate(block.atom):
-            entries += linear(f"{name}.mlp_trans.{number}", layer)
-    return [*entries, *linear("lin", network.head[0]), *linear("energy_mlp", network.energy)]

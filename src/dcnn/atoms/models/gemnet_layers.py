@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.activations import SiLU, get
-from dcnn.atoms.bases import sum_by
+from dcnn.atoms.atoms_batch import AtomsBatch, Neighbourhoods
 from dcnn.atoms.spherical import on_edges
-from dcnn.atoms.structures import AtomsBatch, Neighbourhoods
 
 HALF = 1 / math.sqrt(2)  # every sum of two terms is divided by √2, so that its variance stays
 
@@ -153,7 +152,7 @@ class Outputs(nn.Module):
 
     def forward(self, messages: Sequence[Tensor], radial: Sequence[Tensor], batch: AtomsBatch) -> Tensor:
         sent = [on_edges(m, torch.mul, r) for m, r in zip(messages, radial, strict=True)]
-        x = sum_by(batch.edge_center, torch.cat(sent, 1), batch.z.shape[0])  # (N, B·F)
+        x = batch.sum_edges(torch.cat(sent, 1))  # (N, B·F)
         x = x.view(batch.z.shape[0], len(sent), -1).transpose(0, 1)  # (B, N, F)
         x = self.acts[0](torch.bmm(x, self.first))  # (B, N, A)
         for i in range(0, len(self.hidden), 2):

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from dcnn.activations import get
-from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff, sum_by
-from dcnn.atoms.published import Entry, count, entry, linear
-from dcnn.atoms.structures import AtomsBatch
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"features": 1024, "filters": 256, "blocks": 5, "gaussians": 200},
-    "small": {"features": 128, "filters": 128, "blocks": 3, "gaussians": 25},
-}
-
-ALIASES = {
-    "hidden_channels": "features",
-    "hidden": "features",
-    "num_filters": "filters",
-    "num_interactions": "blocks",
-    "interactions": "blocks",
-    "num_gaussians": "gaussians",
-}
+from dcnn.atoms.atoms_batch import AtomsBatch
+from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff
 
 
 class Filters(nn.Module):
@@ -72,7 +55,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, filters: Tensor, batch: AtomsBatch) -> Tensor:
         sent = self.into_filters(x).index_select(0, batch.edge_neighbour)  # (2P, F)
         messages = sent.view(2, *filters.shape) * filters  # both directions of a pair share its filter
-        received = sum_by(batch.edge_center, messages.view_as(sent), x.shape[0])  # (N, F)
+        received = batch.sum_edges(messages.view_as(sent))  # (N, F)
         return x + self.output(self.activation(self.out_of_filters(received)))
 
 
@@ -116,7 +99,7 @@ class SchNet(nn.Module):
         for block, pair_filters in zip(self.blocks, filters, strict=True):  # 3.
             x = block(x, pair_filters, batch)
         energies = self.head(x).squeeze(-1)  # 4. (N,)
-        return sum_by(batch.system, energies, batch.n_systems)
+        return batch.sum_atoms(energies)
 
 
 def glorot_(layer: nn.Module) -> None:
@@ -125,41 +108,3 @@ def glorot_(layer: nn.Module) -> None:
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
-
-
-def sizes(arrays: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Constructor arguments that published arrays tell by their shapes."""
-    found: dict[str, Any] = {"blocks": count(arrays, "interactions.{}.lin.weight")}
-    if "lin1.weight" in arrays:
-        found["features"] = arrays["lin1.weight"].shape[1]
-    first = arrays.get("interactions.0.mlp.0.weight", arrays.get("interactions.0.conv.nn.0.weight"))
-    if first is not None:
-        found["filters"], found["gaussians"] = first.shape
-    if "distance_expansion.offset" in arrays:
-        found["cutoff"] = float(arrays["distance_expansion.offset"][-1])
-    return found
-
-
-def published(network: SchNet) -> list[Entry]:
-    """Our tensors under their published names (PyTorch Geometric's SchNet)."""
-    bank, width = network.filters, network.filters.filters
-    entries = [
-        *linear("embedding", network.embedding),
-        entry("distance_expansion.offset", bank.basis.centers, optional=True),
-    ]
-    for b, block in enumerate(cast("Iterable[Block]", network.blocks)):
-        own = slice(b * width, (b + 1) * width)
-        filter_tensors = {
-            "0.weight": bank.weight1[:, own].T,
-            "0.bias": bank.bias1[own],
-            "2.weight": bank.weight2[b].T,
-            "2.bias": bank.bias2[b, 0],
-        }
-        name = f"interactions.{b}"
-        entries += [
-            *(entry((f"{name}.mlp.{k}", f"{name}.conv.nn.{k}"), t) for k, t in filter_tensors.items()),
-            *linear(f"{name}.conv.lin1", block.into_filters),
-            *linear(f"{name}.conv.lin2", block.out_of_filters),
-            *linear(f"{name}.lin", block.output),
-        ]
-    return [*entries, *linear("lin1", network.head[0]), *linear("lin2", network.head[2])]

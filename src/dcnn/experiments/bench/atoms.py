@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dcnn.atoms.models import NAMES, module_of
+from dcnn.atoms.models import NAMES, find
 from dcnn.experiments.bench.steps import prepare, training_step
 from dcnn.experiments.bench.timing import Comparison, Step, interleaved
 from dcnn.train.config import validate
@@ -30,7 +30,7 @@ def compare_atoms(
     A few batches of the file `data` are taken in turn; cutoff in Å, the network's own if None.
     """
     for name in names:
-        module_of(name)
+        find(name)
     prepare(step, threads)
     found = []
     for done, name in enumerate(names):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from dcnn.pde.problems.heat import Heat
 from dcnn.pde.problems.navier_stokes import NavierStokes
 from dcnn.pde.problems.poisson import Poisson
 from dcnn.pde.problems.wave import Wave
+from dcnn.plugins import module_from_file
 
 _RIGHT: dict[str, type[Problem]] = {
     problem.name: problem
@@ -67,20 +65,7 @@ def get(name: str, fidelity: str = "text", **given: Any) -> Problem:
 
 def load_file(path: str | Path, **given: Any) -> Problem:
     """The problem that a Python file defines, checked: its only (or last) subclass of ``Problem``."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such problem file")
-    spec = importlib.util.spec_from_file_location(f"dcnn_problem_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # inspect needs it to find the source of the class
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        line = getattr(error, "lineno", None) or (lines[-1] if lines else None)
-        raise InputError(f"{path}, line {line}: {type(error).__name__}: {error}") from error
+    module = module_from_file(path, "problem")
     found = [
         c
         for c in vars(module).values()

@@ -1,0 +1,1 @@
+"""Of every network: presets, published names of its sizes, and where published weights go."""
