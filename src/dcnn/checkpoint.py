@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import torch
 
 from dcnn.errors import InputError
+from dcnn.guard import decoding
+from dcnn.unpickle import check_pickle
 
 FORMAT_VERSION = 1
 
@@ -29,15 +32,28 @@ def load(path: Path) -> dict[str, Any]:
     """The checkpoint in today's format; nothing in the file is executed."""
     if not path.exists():
         raise InputError(f"{path}: no such checkpoint; a run folder holds checkpoints/last.ckpt after its first epoch")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch has one of its own for each way in which a file can be broken
-        raise InputError(f"{path}: not a readable checkpoint ({type(error).__name__})") from None
+    state = load_tensors(path)
     version = state.get("format_version") if isinstance(state, dict) else None
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:
         raise InputError(f"{path}: not a dcnn checkpoint (no format_version)")
     if version > FORMAT_VERSION:
         raise InputError(f"{path}: written by a newer dcnn (format {version}, this one reads up to {FORMAT_VERSION})")
     for old in range(version, FORMAT_VERSION):
         state = UPGRADES[old](state)
     return state
+
+
+def load_tensors(path: Path) -> Any:
+    """What ``torch.save`` wrote: checksums are compared and sizes checked before torch looks at the file."""
+    with decoding(path, "checkpoint"):
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            if packed or sum(member.file_size for member in members) > path.stat().st_size:
+                raise ValueError("its members are compressed, which torch never writes")
+            if (damaged := archive.testzip()) is not None:
+                raise ValueError(f"{damaged} does not have its checksum")
+            for member in members:
+                if member.filename.endswith("data.pkl"):
+                    check_pickle(archive.read(member))
+        return torch.load(path, map_location="cpu", weights_only=True)

@@ -6,6 +6,7 @@ import pytest
 from ase import Atoms, units
 from ase.build import molecule
 from ase.calculators.calculator import Calculator as AseCalculator
+from ase.constraints import FixAtoms, FixBondLengths
 
 from dcnn.atoms import Calculator, demo_dataset
 from dcnn.atoms.dynamics import draw_velocities, simulate
@@ -142,3 +143,26 @@ def test_an_explosion_is_reported_with_its_step(argon):
     pair = with_argon(argon, Atoms("Ar2", [[0, 0, 0], [0, 0, 1.2]]))
     with pytest.raises(DcnnError, match=r"step \d+ of 50: the temperature is .* K. The potential does not hold here"):
         simulate(pair, 50, timestep=20.0)
+
+
+def test_constraints_count_neither_in_the_velocities_nor_in_the_temperature():
+    atoms = Atoms("Ar20", 5.0 * np.stack(np.unravel_index(range(20), (3, 3, 3)), 1), cell=[15, 15, 15], pbc=True)
+    atoms.set_constraint(FixAtoms(range(10)))
+    draw_velocities(atoms, 300, np.random.default_rng(0))
+    assert not atoms.get_momenta()[:10].any()
+    assert atoms.get_temperature() == pytest.approx(300, rel=1e-10)
+    atoms.calc = Leaking()
+    for ensemble in ("nve", "nvt"):
+        found = simulate(atoms, 1, ensemble=ensemble)
+        assert found.temperatures_K[0] == pytest.approx(300, rel=1e-8)
+
+
+def test_held_bonds_leave_the_total_momentum_conserved():
+    atoms = molecule("H2O") + molecule("H2O")
+    atoms.positions[3:] += 5.0
+    atoms.set_cell([10, 10, 10])
+    atoms.pbc = True
+    atoms.set_constraint(FixBondLengths([(a, b) for k in (0, 3) for a, b in ((k, k + 1), (k, k + 2), (k + 1, k + 2))]))
+    draw_velocities(atoms, 300, np.random.default_rng(0))
+    assert np.abs(atoms.get_momenta().sum(0)).max() < 1e-8
+    assert atoms.get_kinetic_energy() == pytest.approx(0.5 * (18 - 6 - 3) * units.kB * 300, rel=1e-6)

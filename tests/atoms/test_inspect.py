@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from dcnn.atoms import Dataset, Structure, load
 from dcnn.atoms.data import demo_dataset, inspect, write
-from dcnn.atoms.data.consistency import judge
+from dcnn.atoms.data.consistency import check_labels
 from dcnn.cli.data import app
 from dcnn.errors import InputError
 
@@ -70,7 +70,7 @@ VERDICTS = [
 @pytest.mark.parametrize(("factors", "cell", "verdict"), VERDICTS)
 def test_verdicts(factors, cell, verdict):
     data = changed(springs(60, cell=cell), **factors)
-    assert judge(data).verdict == verdict
+    assert check_labels(data).verdict == verdict
 
 
 def test_atoms_that_crossed_the_boundary_are_compared_as_neighbours():
@@ -79,21 +79,21 @@ def test_atoms_that_crossed_the_boundary_are_compared_as_neighbours():
         Structure(f.z, f.positions + CELL[k % 3] * (k % 5), CELL, energy=f.energy, forces=f.forces)
         for k, f in enumerate(frames)
     ]
-    assert judge(Dataset(wrapped)).slope == pytest.approx(judge(Dataset(frames)).slope, rel=1e-9)
+    assert check_labels(Dataset(wrapped)).slope == pytest.approx(check_labels(Dataset(frames)).slope, rel=1e-9)
 
 
 def test_frames_far_apart_are_not_judged():
     rng = np.random.default_rng(0)
     far = [Structure([6, 6], rng.normal(size=(2, 3)) * 9, energy=0.0, forces=np.zeros((2, 3))) for _ in range(20)]
-    assert judge(Dataset(far)).verdict == "cannot be judged"
+    assert check_labels(Dataset(far)).verdict == "cannot be judged"
     same = [Structure([6, 6], [[0, 0, 0], [0, 0, 1.4]], energy=0.0, forces=np.zeros((2, 3)))] * 20
-    assert judge(Dataset(same)).verdict == "cannot be judged"
+    assert check_labels(Dataset(same)).verdict == "cannot be judged"
 
 
 def test_unrelated_labels_are_weak():
     rng = np.random.default_rng(1)
     frames = [Structure(f.z, f.positions, energy=rng.normal(), forces=f.forces) for f in springs(60)]
-    agreement = judge(Dataset(frames))
+    agreement = check_labels(Dataset(frames))
     assert agreement.verdict == "weak"
     assert "hardly agree" in agreement.warnings(Dataset(frames))[0]
 
@@ -222,7 +222,7 @@ REAL = [
 def test_real_energies_and_forces_agree_and_their_negatives_are_refused(name, correlation):
     if not (SHARED / name).exists():
         pytest.skip(f"needs {SHARED / name}")
-    agreement = judge(load(SHARED / name, check=False))
+    agreement = check_labels(load(SHARED / name, check=False))
     assert agreement.verdict == "agree"
     assert agreement.correlation > correlation
     with pytest.raises(InputError, match="wrong sign"):

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from dcnn.atoms.splits import Split, block_split, random_split, read_indices, read_split, rmd17_split
+from dcnn.atoms.splits import Split, block_split, random_split, read_indices, read_split
 from dcnn.errors import InputError
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "rmd17"
 
 
 def parts(split: Split) -> list[set]:
@@ -51,12 +49,6 @@ def test_groups_stay_whole():
     owners = [set(groups[part]) for part in (split.train, split.valid, split.test)]
     assert len(set.union(*owners)) == sum(map(len, owners))
     assert [len(part) for part in parts(split)] == [100, 50, 60]
-
-
-def test_saved_splits_come_back(tmp_path):
-    split = random_split(20, 5, 3)
-    split.save(tmp_path / "split.json")
-    assert parts(read_split(tmp_path / "split.json", 20)) == parts(split)
 
 
 def write_indices(path: Path, numbers: list[int]) -> None:
@@ -116,7 +108,7 @@ BAD = {
     "asks for frame 12, there are 10": lambda p: read_split(write(p / "a.txt", "1\n12\n"), 10),
     "frame 3 stands in the split more than once": lambda p: Split([3, 3]).checked(10),
     "no such index file": lambda p: read_indices(p / "none.npy"),
-    "not a list of frame numbers": lambda p: read_indices(write(p / "a.txt", "one\n")),
+    "not a readable list of frame numbers": lambda p: read_indices(write(p / "a.txt", "one\n")),
     "expected whole frame numbers": lambda p: read_indices(write(p / "a.txt", "1.5\n")),
     "no training frames under 'train'; the file holds a": lambda p: read_split(write(p / "a.json", '{"a": [1]}'), 5),
 }
@@ -126,35 +118,6 @@ BAD = {
 def test_bad_splits(message, tmp_path):
     with pytest.raises(InputError, match=message):
         BAD[message](tmp_path)
-
-
-def test_official_splits_of_the_published_archive(tmp_path):
-    arrays = {"nuclear_charges": [6, 1], "coords": np.random.default_rng(0).normal(size=(9, 2, 3)) * 3}
-    np.savez(tmp_path / "rmd17_x.npz", **arrays, energies=np.arange(9.0), forces=np.zeros((9, 2, 3)))
-    (tmp_path / "splits").mkdir()
-    write(tmp_path / "splits" / "index_train_02.csv", "5\n1\n7\n2\n")
-    write(tmp_path / "splits" / "index_test_02.csv", "0\n3\n")
-    data, split = rmd17_split(tmp_path / "rmd17_x.npz", number=2, valid=1)
-    assert len(data) == 9
-    assert split.train.size == 3
-    assert set(split.train.tolist() + split.valid.tolist()) == {1, 2, 5, 7}
-    assert split.test.tolist() == [0, 3]
-    with pytest.raises(InputError, match="official split 01 not found"):
-        rmd17_split(tmp_path / "rmd17_x.npz")
-    with pytest.raises(InputError, match="valid=4 of the 4"):
-        rmd17_split(tmp_path / "rmd17_x.npz", number=2, valid=4)
-
-
-def test_official_splits_given_as_two_files():
-    path = SHARED / "rmd17_ethanol_train_02.npz"
-    if not path.exists():
-        pytest.skip(f"needs {path}")
-    data, split = rmd17_split(path)
-    assert [len(part) for part in parts(split)] == [950, 50, 1000]
-    assert data.where(1500).endswith("rmd17_ethanol_test_02.npz, frame 500")
-    assert "split 02" in split.origin
-    places = [frame.info["index"] for frame in data]
-    assert len(set(places)) == 2000
 
 
 def test_the_authors_folders_hold_one_pickled_list_a_part(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -17,20 +18,21 @@ class Dataset(Sequence[Structure]):
     """Frames of a file, read when asked for where the file does not fit in memory.
 
     ``dataset[3]`` is a :class:`Structure`; ``dataset[10:20]`` and ``dataset[array_of_numbers]`` are datasets.
-    ``units`` are those of the numbers it returns; :meth:`to_units` changes them on the fly.
+    ``units`` are those of the numbers it returns (None: those of the frames); :meth:`to_units` changes them on the fly.
     """
 
     def __init__(
         self,
         frames: Sequence[Structure],
-        units: Units | str = "eV",
+        units: Units | str | None = None,
         source: str = "",
         name: str = "",
         force_sign: int = 1,
     ) -> None:
         if force_sign not in (1, -1):
             raise InputError(f"force_sign is {force_sign!r}; it is 1 (forces) or -1 (the file stores gradients)")
-        self.units = self._stored = Units.parse(units)
+        self._stored = None if units is None else Units.parse(units)  # None: each frame says it
+        self.units = self._stored or (frames[0].units if len(frames) else Units())
         self.source = source
         self.name = name
         self._frames = frames
@@ -81,8 +83,8 @@ class Dataset(Sequence[Structure]):
 
     def trajectory_index(self) -> np.ndarray | None:
         """(M,) place of each frame in the trajectory it was drawn from, where the file says so (rMD17)."""
-        arrays = getattr(self._frames, "arrays", None)
-        return arrays["index"][self._numbers] if arrays is not None and "index" in arrays else None
+        places = getattr(self._frames, "places", None)
+        return None if places is None else places[self._numbers]
 
     def energies(self) -> np.ndarray:
         """(M,) total energies; NaN where a frame has none."""
@@ -94,19 +96,10 @@ class Dataset(Sequence[Structure]):
         return other
 
     def _converted(self, frame: Structure) -> Structure:
-        if self.units == self._stored and self.force_sign == 1:
-            return frame
-        length = self._stored.length_factor(self.units)
-        force = self.force_sign * self._stored.force_factor(self.units)
-        stress = self._stored.stress_factor(self.units)
-        return replace(
-            frame,
-            positions=frame.positions * length,
-            cell=None if frame.cell is None else frame.cell * length,
-            energy=None if frame.energy is None else frame.energy * self._stored.energy_factor(self.units),
-            forces=None if frame.forces is None else frame.forces * force,
-            stress=None if frame.stress is None else frame.stress * stress,
-        )
+        stored = self._stored or frame.units
+        if frame.units != stored:
+            frame = replace(frame, units=stored)
+        return frame if stored == self.units and self.force_sign == 1 else frame.to_units(self.units, self.force_sign)
 
 
 class Joined(Sequence[Structure]):
@@ -122,6 +115,12 @@ class Joined(Sequence[Structure]):
     def __getitem__(self, number: Any) -> Any:
         part, local = self._find(number)
         return self.parts[part][local]
+
+    @cached_property
+    def places(self) -> np.ndarray | None:
+        """Places in the trajectory, if every part knows its own."""
+        parts = [part.trajectory_index() for part in self.parts]
+        return None if any(p is None for p in parts) else np.concatenate([p for p in parts if p is not None])
 
     def where(self, number: int) -> str:
         part, local = self._find(number)

@@ -13,6 +13,7 @@ from typing import Any
 import ase.io
 import numpy as np
 from ase import units
+from ase.constraints import FixBondLengths, FixInternals, FixLinearTriatomic
 from ase.md.langevin import Langevin
 from ase.md.velocitydistribution import Stationary
 from ase.md.verlet import VelocityVerlet
@@ -66,7 +67,8 @@ def simulate(
     """Moves ``atoms`` (with a calculator) by ``steps`` of ``timestep`` fs and reports drift and temperature.
 
     ensemble: "nve" (velocity Verlet) or "nvt" (Langevin with ``friction`` in 1/fs at ``temperature`` K). Atoms at
-    rest get velocities drawn at ``temperature``; those that move keep theirs. ``equilibrate`` steps of Langevin
+    rest get velocities drawn at ``temperature``; those that move keep theirs. Constraints hold, and the degrees of
+    freedom they take away count neither in the velocities nor in the temperature. ``equilibrate`` steps of Langevin
     dynamics come first and are not counted. Every so many steps a frame goes to the ``trajectory`` (.traj or .xyz).
     ``progress(done, total)`` is called now and then.
     """
@@ -92,7 +94,7 @@ def simulate(
         thermostat = _langevin(atoms, timestep, temperature, friction, random)
         if equilibrate:
             _run(thermostat, equilibrate)
-        freedoms = _freedoms(atoms) if conserved else 3 * len(atoms)
+        freedoms = _freedoms(atoms) if conserved else int(atoms.get_number_of_degrees_of_freedom())
         dynamics: Any = VelocityVerlet(atoms, timestep * units.fs) if conserved else thermostat
         dynamics.nsteps = 0
         dynamics.attach(record)
@@ -126,12 +128,15 @@ def simulate(
 def draw_velocities(atoms: Any, temperature: float, random: np.random.Generator) -> None:
     """Maxwell–Boltzmann velocities without total momentum or, for a molecule, total angular momentum.
 
+    Where atoms are held in space, neither is conserved, and both stay as drawn.
+
     They are scaled so that the remaining degrees of freedom hold ½ kT each exactly.
     """
     spread = np.sqrt(atoms.get_masses() * units.kB * temperature)
     atoms.set_momenta(random.standard_normal((len(atoms), 3)) * spread[:, None])
-    Stationary(atoms, preserve_temperature=False)
-    if not atoms.pbc.any():
+    if _conserves_momentum(atoms):
+        Stationary(atoms, preserve_temperature=False)
+    if not atoms.pbc.any() and _conserves_momentum(atoms):
         away = atoms.positions - atoms.get_center_of_mass()
         mass = atoms.get_masses()[:, None]
         inertia = np.sum(mass * away**2) * np.eye(3) - away.T @ (mass * away)
@@ -144,8 +149,16 @@ def draw_velocities(atoms: Any, temperature: float, random: np.random.Generator)
         atoms.set_momenta(atoms.get_momenta() * np.sqrt(wanted / kinetic))
 
 
+def _conserves_momentum(atoms: Any) -> bool:
+    """Whether no atom is held in space; bonds and angles that are held do not stop a molecule as a whole."""
+    return all(isinstance(c, (FixBondLengths, FixInternals, FixLinearTriatomic)) for c in atoms.constraints)
+
+
 def _freedoms(atoms: Any) -> int:
     """Degrees of freedom that can hold kinetic energy, given the momenta that the dynamics conserves."""
+    free = int(atoms.get_number_of_degrees_of_freedom())  # without those that constraints take away
+    if not _conserves_momentum(atoms):
+        return free
     momenta = atoms.get_momenta()
     size = np.abs(momenta).sum() + 1e-300
     held = 3 if np.abs(momenta.sum(0)).max() < 1e-8 * size else 0
@@ -153,7 +166,7 @@ def _freedoms(atoms: Any) -> int:
         extent = np.abs(atoms.positions - atoms.get_center_of_mass()).max() + 1e-300
         if np.abs(atoms.get_angular_momentum()).max() < 1e-6 * size * extent:
             held += int(np.count_nonzero(atoms.get_moments_of_inertia() > 1e-6))  # 2 for a linear molecule
-    return 3 * len(atoms) - held
+    return free - held
 
 
 def _langevin(atoms: Any, timestep: float, temperature: float, friction: float, random: np.random.Generator) -> Any:

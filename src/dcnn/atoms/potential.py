@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from dcnn import checkpoint
 from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
-from dcnn.atoms.data.check import at
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.metrics import errors
@@ -24,6 +23,7 @@ from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError, unknown
+from dcnn.guard import error_context
 from dcnn.scaling import LabelScale
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -185,7 +185,7 @@ class Potential:
             for periodic, group in groupby(read, lambda entry: bool(np.all(entry[1].pbc))):
                 structures, pairs = [], []
                 for number, structure in group:
-                    with at(where(number)):
+                    with error_context(where(number)):
                         self.require_elements(structure.z)
                         pairs.append(half_pairs(structure.positions, self.cutoff, structure.cell, structure.pbc))
                     structures.append(structure)

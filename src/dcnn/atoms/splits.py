@@ -1,21 +1,18 @@
-"""Which frames train, validate and test: random, by trajectory block, from a file, or rMD17's official ones."""
+"""Which frames train, validate and test: random, by trajectory block, or from a file."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from dcnn.atoms.data.load import load
-from dcnn.atoms.data.unpickle import safe_loads
-from dcnn.atoms.dataset import Dataset, join
+from dcnn import checkpoint
 from dcnn.errors import InputError
+from dcnn.guard import decoding, read_array, read_arrays, read_json, read_text
+from dcnn.unpickle import safe_loads
 
 PARTS = ("train", "valid", "test")
 
@@ -46,11 +43,6 @@ class Split:
         if count.max() > 1:
             raise InputError(f"{where}frame {numbers[count > 1][0]} stands in the split more than once")
         return self
-
-    def save(self, path: str | Path) -> None:
-        """Writes the split as JSON, which :func:`read_split` reads."""
-        content = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
-        Path(path).write_text(json.dumps(content))
 
 
 def sizes(n_frames: int, train: float, valid: float, test: float | None) -> tuple[int, int, int]:
@@ -132,27 +124,7 @@ def block_split(
 def read_indices(path: str | Path) -> np.ndarray:
     """Frame numbers of a file: npy, txt/csv (one a line), json or a pickled list (read without running it)."""
     path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path}: no such index file")
-    try:
-        if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-        elif path.suffix == ".json":
-            values = json.loads(path.read_text())
-        elif path.suffix in (".pkl", ".pickle", ".p"):
-            values = safe_loads(path.read_bytes(), str(path))
-        elif path.suffix in (".pt", ".pth"):
-            values = torch.load(path, map_location="cpu", weights_only=True)
-        else:
-            values = np.loadtxt(path, delimiter="," if path.suffix == ".csv" else None, ndmin=1)
-        numbers = np.asarray(values, np.float64).reshape(-1)
-    except InputError:
-        raise
-    except Exception as error:  # numpy, json and torch each have their own
-        raise InputError(f"{path}: not a list of frame numbers ({error})") from None
-    if len(numbers) == 0 or not np.array_equal(numbers, np.rint(numbers)):
-        raise InputError(f"{path}: expected whole frame numbers, found {numbers[:3].tolist()}")
-    return numbers.astype(np.int64)
+    return _numbers(_content(path), path)
 
 
 def read_split(path: str | Path, n_frames: int) -> Split:
@@ -168,23 +140,16 @@ def read_split(path: str | Path, n_frames: int) -> Split:
             raise InputError(f"{path}: no list of training frames (train.pkl, .npy, .json, .csv) in this folder")
         train, valid, test = (read_indices(file) if file is not None else np.array([], np.int64) for file in lists)
         return Split(train, valid, test, f"index lists of {path.name}").checked(n_frames, str(path))
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            content: Any = {key: file[key] for key in file.files}
-    elif path.suffix == ".json" and path.exists():
-        content = json.loads(path.read_text())
-    elif path.suffix in (".pkl", ".pickle", ".p") and path.exists():
-        content = safe_loads(path.read_bytes(), str(path))
-    else:
-        content = None
+    content = _content(path)
     if not isinstance(content, dict):
-        train = read_indices(path)
+        train = _numbers(content, path)
         rest = np.setdiff1d(np.arange(n_frames), train)
         return Split(train, test=rest, origin=f"training frames from {path.name}").checked(n_frames, str(path))
-    found: list[Any] = [next((content[n] for n in names if n in content), []) for names in _NAMES.values()]
-    if len(found[0]) == 0:
+    found = [next((content[n] for n in names if n in content), None) for names in _NAMES.values()]
+    if found[0] is None:
         raise InputError(f"{path}: no training frames under 'train'; the file holds {', '.join(map(str, content))}")
-    return Split(found[0], found[1], found[2], f"from {path.name}").checked(n_frames, str(path))
+    train, valid, test = (_numbers([] if part is None else part, path, empty=True) for part in found)
+    return Split(train, valid, test, f"from {path.name}").checked(n_frames, str(path))
 
 
 _NAMES = {
@@ -194,30 +159,30 @@ _NAMES = {
 }
 
 
-def rmd17_split(
-    path: str | Path, number: int = 1, valid: int = 50, labels: str | None = None, seed: int = 0
-) -> tuple[Dataset, Split]:
-    """The official split of an rMD17 file: (dataset, split); ``valid`` frames are set aside from the training ones.
+def _content(path: Path) -> Any:
+    """What an index file holds, by its ending: numbers, or a dictionary of them."""
+    if not path.exists():
+        raise InputError(f"{path}: no such index file")
+    if path.suffix == ".npz":
+        return read_arrays(path)
+    if path.suffix == ".json":
+        return read_json(path, "list of frame numbers")
+    with decoding(path, "list of frame numbers"):
+        if path.suffix == ".npy":
+            with path.open("rb") as file:
+                return read_array(file, path.stat().st_size)
+        if path.suffix in (".pkl", ".pickle", ".p"):
+            return safe_loads(path.read_bytes(), str(path))
+        if path.suffix in (".pt", ".pth"):
+            return checkpoint.load_tensors(path)
+        lines = read_text(path, "list of frame numbers").splitlines()
+        return [float(entry) for line in lines for entry in line.split("#")[0].replace(",", " ").split()]
 
-    ``path`` is ``rmd17_<molecule>.npz`` of the published archive, with its ``splits/index_train_01.csv`` …
-    beside or above it, or ``rmd17_<molecule>_train_01.npz`` with its test file beside it.
-    """
-    path = Path(path)
-    if (named := re.fullmatch(r"(.*)_(train|test)_(\d\d)\.npz", path.name)) is not None:
-        stem, number = named[1], int(named[3])
-        files = [path.with_name(f"{stem}_{part}_{number:02d}.npz") for part in ("train", "test")]
-        parts = [load(file, labels=labels) for file in files]
-        dataset = join(parts, name=stem)
-        train, test = np.arange(len(parts[0])), len(parts[0]) + np.arange(len(parts[1]))
-    else:
-        dataset = load(path, labels=labels)
-        folders = [folder / "splits" for folder in (path.parent, path.parent.parent)]
-        folder = next((f for f in folders if (f / f"index_train_{number:02d}.csv").exists()), None)
-        if folder is None:
-            raise InputError(f"{path}: official split {number:02d} not found; looked in {folders[0]}, {folders[1]}")
-        train, test = (read_indices(folder / f"index_{part}_{number:02d}.csv") for part in ("train", "test"))
-    if not 0 <= valid < len(train):
-        raise InputError(f"valid={valid} of the {len(train)} official training frames leaves none to train on")
-    order = np.random.default_rng(seed).permutation(train)
-    origin = f"official rMD17 split {number:02d}, {valid} of {len(train)} training frames kept for validation"
-    return dataset, Split(order[valid:], order[:valid], test, origin).checked(len(dataset), str(path))
+
+def _numbers(values: Any, path: Path, empty: bool = False) -> np.ndarray:
+    with decoding(path, "list of frame numbers"):
+        numbers = np.asarray(values, np.float64).reshape(-1)
+    whole = np.array_equal(numbers, np.rint(numbers)) and bool((np.abs(numbers) < 2**53).all())
+    if not whole or (len(numbers) == 0 and not empty):
+        raise InputError(f"{path}: expected whole frame numbers, found {numbers[:3].tolist()}")
+    return numbers.astype(np.int64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from dcnn.atoms.units import Units
 from dcnn.errors import InputError
 
 
@@ -14,8 +15,9 @@ from dcnn.errors import InputError
 class Structure:
     """One frame: atomic numbers, positions, cell and, if known, the total energy, forces and stress.
 
-    The arrays are numpy (``z`` int64, the rest float64) in the units of the dataset they come from; ``cell``
-    has the lattice vectors as rows, ``stress`` is the symmetric 3×3 matrix (energy / length³).
+    The arrays are numpy (``z`` int64, the rest float64) in ``units``; ``cell`` has the lattice vectors as rows,
+    ``stress`` is the symmetric 3×3 matrix (energy / length³, positive under tension, as in ASE). ``info`` keeps
+    what else the file said, also the ``momenta`` and ``constraints`` of ``ase.Atoms``.
     """
 
     z: np.ndarray
@@ -26,6 +28,7 @@ class Structure:
     forces: np.ndarray | None = None
     stress: np.ndarray | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    units: Units = Units()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         n = len(self.z)
@@ -53,34 +56,74 @@ class Structure:
 
     @classmethod
     def from_ase(cls, atoms: Any) -> Structure:
-        """The structure of an ``ase.Atoms``, with the labels its calculator already holds (eV, Å)."""
+        """A copy of an ``ase.Atoms`` (eV, Å) with the labels its calculator holds for the atoms as they are now."""
         results = dict(getattr(atoms.calc, "results", None) or {})
-        stress = results.get("stress")
-        if stress is not None and np.shape(stress) == (6,):
-            xx, yy, zz, yz, xz, xy = stress  # Voigt order
-            stress = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-        periodic = bool(atoms.pbc.any())
+        if results and getattr(atoms.calc, "atoms", None) is not None and atoms.calc.check_state(atoms):
+            results = {}  # of an earlier geometry
+        info = dict(atoms.info)
+        if atoms.has("momenta"):
+            info["momenta"] = atoms.get_momenta()
+        if atoms.constraints:
+            info["constraints"] = [constraint.todict() for constraint in atoms.constraints]
+        forces = results.get("forces")
         return cls(
-            z=atoms.numbers,
-            positions=atoms.positions,
-            cell=atoms.cell.array.copy() if periodic else None,
+            z=atoms.numbers.copy(),
+            positions=atoms.positions.copy(),
+            cell=atoms.cell.array.copy() if atoms.pbc.any() else None,
             pbc=atoms.pbc.copy(),
             energy=float(results["energy"]) if results.get("energy") is not None else None,
-            forces=results.get("forces"),
-            stress=stress,
-            info=dict(atoms.info),
+            forces=None if forces is None else np.array(forces),
+            stress=None if results.get("stress") is None else full_stress(results["stress"]),
+            info=info,
+        )
+
+    def to_units(self, units: Units, force_sign: int = 1) -> Structure:
+        """The same frame in other units."""
+        length = self.units.length_factor(units)
+        force = force_sign * self.units.force_factor(units)
+        stress = self.units.stress_factor(units)
+        return replace(
+            self,
+            positions=self.positions * length,
+            cell=None if self.cell is None else self.cell * length,
+            energy=None if self.energy is None else self.energy * self.units.energy_factor(units),
+            forces=None if self.forces is None else self.forces * force,
+            stress=None if self.stress is None else self.stress * stress,
+            units=units,
         )
 
     def to_ase(self) -> Any:
-        """An ``ase.Atoms`` holding the labels in a single-point calculator; the numbers are not converted."""
+        """An ``ase.Atoms`` in eV and Å with the labels in a single-point calculator, momenta and constraints."""
         from ase import Atoms
         from ase.calculators.singlepoint import SinglePointCalculator
+        from ase.constraints import dict2constraint
 
-        atoms = Atoms(self.z, self.positions, cell=self.cell, pbc=self.pbc, info=dict(self.info))
-        labels: dict[str, Any] = {"energy": self.energy, "forces": self.forces}
-        if self.stress is not None:
-            labels["stress"] = self.stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+        frame = self if self.units == Units() else self.to_units(Units())
+        info = dict(frame.info)
+        momenta, constraints = info.pop("momenta", None), info.pop("constraints", ())
+        atoms = Atoms(frame.z, frame.positions, cell=frame.cell, pbc=frame.pbc, info=info, momenta=momenta)
+        atoms.set_constraint([dict2constraint(constraint) for constraint in constraints])
+        labels: dict[str, Any] = {"energy": frame.energy, "forces": frame.forces}
+        if frame.stress is not None:
+            labels["stress"] = frame.stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
         labels = {name: value for name, value in labels.items() if value is not None}
         if labels:
             atoms.calc = SinglePointCalculator(atoms, **labels)
         return atoms
+
+
+def full_stress(values: Any) -> np.ndarray:
+    """The symmetric 3×3 matrix of 6 numbers in Voigt order (xx yy zz yz xz xy), or of 9.
+
+    >>> full_stress([1, 2, 3, 0.1, 0.2, 0.3])[0]
+    array([1. , 0.3, 0.2])
+    """
+    given = np.asarray(values, np.float64)
+    if given.size == 6:
+        return given.reshape(6)[[[0, 5, 4], [5, 1, 3], [4, 3, 2]]]
+    if given.size != 9:
+        raise InputError(f"stress has shape {given.shape}, expected (3, 3) or xx yy zz yz xz xy")
+    full = given.reshape(3, 3)
+    if np.abs(full - full.T).max() > 1e-3 * np.abs(full).max() + 1e-6:
+        raise InputError(f"stress is not symmetric: {full.tolist()}")
+    return 0.5 * (full + full.T)

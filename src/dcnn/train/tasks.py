@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from dcnn import atoms
+from dcnn.atoms.data.frame_checks import check_geometries
 from dcnn.atoms.splits import Split, block_split, random_split, read_split
 from dcnn.atoms.task import AtomsTask
 from dcnn.atoms.units import ENERGY
@@ -76,13 +77,16 @@ def split_frames(data: DataConfig) -> dict[str, atoms.Dataset]:
         train = data.train
         if train is None:  # all that is left, or four fifths of it where the test frames come from the same file
             train = count - data.validation - test if test is not None else int(0.8 * (count - data.validation))
-        choose = random_split if data.split == "random" else block_split
-        split = choose(count, train, data.validation, test, seed=data.split_seed)
+        sizes = (count, train, data.validation, test, data.split_seed)
+        blocks = data.split == "blocks"
+        split = block_split(*sizes, order=dataset.trajectory_index()) if blocks else random_split(*sizes)
     else:
         split = _with_validation(read_split(Path(data.split), count), data)
     frames = {"train": dataset[split.train], "validation": dataset[split.valid], "test": dataset[split.test]}
     if own_test:
         frames["test"] = _load(str(data.test), data).to_units(frames["train"].units)
+    for part in frames.values():
+        check_geometries(part)
     return frames
 
 

@@ -5,23 +5,30 @@ Files up to ``IN_MEMORY`` bytes are read at once; larger extxyz, db and traj fil
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import re
 import sqlite3
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ase.io
+import numpy as np
 
-from dcnn.atoms.data.check import LABELS, at, check_frame
+from dcnn.atoms.data.frame_checks import LABELS, check_frame
+from dcnn.atoms.data.label_names import stress_of
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
+from dcnn.guard import ALLOWANCE, check_unfolded, decoding, error_context
 
 IN_MEMORY = 256 * 1024**2
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -32,32 +39,34 @@ class AseFrames(Sequence[Structure]):
     """Frames that ``read(number)`` returns as ``ase.Atoms``, turned into checked structures one by one."""
 
     def __init__(
-        self,
-        path: Path,
-        length: int,
-        read: Callable[[int], Any],
-        require: Sequence[str] = LABELS,
-        keys: dict[str, str] | None = None,
+        self, path: Path, reader: Reader, require: Sequence[str] = LABELS, keys: dict[str, str] | None = None
     ) -> None:
         self.path, self.require, self.keys = path, tuple(require), keys or {}
-        self._length, self._read = length, read
-        if length == 0:
+        self._read = reader
+        if len(reader) == 0:
             raise InputError(f"{path}: no frames in this file")
+        self.declared: str | None = None
+        self.declared = self._frame(0).info.get("energy_unit")
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._read)
 
     def where(self, number: int) -> str:
         return f"{self.path}, frame {number}"
 
     def __getitem__(self, number: Any) -> Any:
+        frame = self._frame(number)
+        unit = frame.info.pop("energy_unit", None)  # the dataset knows it; labels that are converted must not claim it
+        if unit != self.declared:
+            raise InputError(
+                f"{self.where(number)}: says energy_unit={unit}, but frame 0 {self.declared}; write them in one unit"
+            )
+        return frame
+
+    def _frame(self, number: int) -> Structure:
         where = self.where(number)
-        try:
-            atoms = self._read(number)
-        except Exception as error:  # ASE's parsers raise whatever they trip over
-            raise InputError(f"{where}: ASE cannot read it ({type(error).__name__}: {error})") from None
-        with at(where):
-            frame = structure_of(atoms, self.keys)
+        with decoding(where, "frame"), error_context(where):
+            frame = structure_of(self._read(number), self.keys)
         return check_frame(frame, where, self.require)
 
 
@@ -67,25 +76,34 @@ class HeldFrames(list[Structure]):
     def __init__(self, frames: AseFrames) -> None:
         super().__init__(frames[number] for number in range(len(frames)))
         self.path = frames.path
+        places = [frame.info.get("index") for frame in self]  # as we write it
+        known = all(isinstance(place, (int, np.integer)) for place in places) and len(set(places)) == len(places)
+        self.places = np.array(places, np.int64) if known else None
 
     def where(self, number: int) -> str:
         return f"{self.path}, frame {number}"
 
 
 def structure_of(atoms: Any, keys: dict[str, str]) -> Structure:
-    """The structure of ``ase.Atoms``; ``keys`` names entries of ``info`` or ``arrays`` that are labels."""
+    """The structure of ``ase.Atoms``; ``keys`` names entries of ``info``, ``arrays`` or the results as labels."""
     frame = Structure.from_ase(atoms)
     held = {**atoms.info, **{k: v for k, v in atoms.arrays.items() if k not in ("numbers", "positions")}}
     frame.info.update(held)
-    labels = {}
+    known = {**(getattr(atoms.calc, "results", None) or {}), **held}
+    labels: dict[str, Any] = {}
     for field, key in keys.items():
-        if key not in held:
-            known = sorted({*held, *getattr(atoms.calc, "results", ())})
-            raise InputError(f"no entry {key!r} for the {field}; the frame holds {', '.join(known) or 'nothing'}")
-        labels[field] = held[key]
-    if not labels:
-        return frame
-    return Structure(**{**vars(frame), **labels})
+        if key not in known:
+            raise InputError(
+                f"no entry {key!r} for the {field}; the frame holds {', '.join(sorted(known)) or 'nothing'}"
+            )
+        labels[field] = known[key]
+        frame.info.pop(key, None)
+    if "stress" in labels or "virial" in labels:
+        labels["stress"] = stress_of(labels, frame.cell)
+    labels.pop("virial", None)
+    if "energy" in labels:
+        labels["energy"] = float(np.asarray(labels["energy"], np.float64).reshape(()))
+    return replace(frame, **labels) if labels else frame
 
 
 class ExtxyzReader:
@@ -94,15 +112,19 @@ class ExtxyzReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offsets = [0]
+        size = path.stat().st_size
         with path.open("rb") as file:
-            while line := file.readline():
+            while line := file.readline(_LONGEST_LINE):
                 if not line.strip():
                     break
-                if not line.strip().isdigit():
-                    where = f"{path}, frame {len(self.offsets) - 1}"
+                where = f"{path}, frame {len(self.offsets) - 1}"
+                if not line.strip().isdigit() or len(line) > 20:
                     raise InputError(f"{where}: expected a number of atoms, found {line[:40]!r}")
+                if int(line) * 2 > size:  # a line has at least an element and an end
+                    raise InputError(f"{where}: says it has {int(line):,} atoms, more than fit into the file")
                 for _ in range(int(line) + 1):
-                    file.readline()
+                    if len(file.readline(_LONGEST_LINE)) == _LONGEST_LINE:
+                        raise InputError(f"{where}: a line of more than {_LONGEST_LINE:,} bytes; not an xyz file")
                 self.offsets.append(file.tell())
 
     def __len__(self) -> int:
@@ -112,18 +134,28 @@ class ExtxyzReader:
         with self.path.open("rb") as file:
             file.seek(self.offsets[number])
             text = file.read(self.offsets[number + 1] - self.offsets[number]).decode()
+        if any(int(columns) > _MOST_COLUMNS for columns in _COLUMNS.findall(text[:_LONGEST_LINE])):
+            raise InputError(f"Properties ask for more than {_MOST_COLUMNS} columns of one kind")
         return ase.io.read(io.StringIO(text), format="extxyz")
+
+
+_LONGEST_LINE = 1 << 20  # bytes
+_MOST_COLUMNS = 1000
+_COLUMNS = re.compile(r":[RSIL]:(\d{4,18})")
 
 
 class DatabaseReader:
     """Rows of an ASE db (sqlite) by number."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-                self.ids = [row[0] for row in connection.execute("SELECT id FROM systems ORDER BY id")]
-        except sqlite3.Error as error:
-            raise InputError(f"{path}: not an ASE database ({error})") from None
+        with (
+            decoding(path, "ASE database"),
+            closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection,
+        ):
+            kind = connection.execute("SELECT type FROM sqlite_master WHERE name = 'systems'").fetchone()
+            if kind != ("table",):  # a view may never end
+                raise ValueError("no table of systems")
+            self.ids = [row[0] for row in connection.execute("SELECT id FROM systems ORDER BY id")]
         self.path = path
 
     def __len__(self) -> int:
@@ -181,31 +213,50 @@ def read_xsf(text: str) -> Any:
     return atoms
 
 
+class _Bounded(io.RawIOBase):
+    """What a stream unfolds to, up to what the archive may."""
+
+    def __init__(self, path: Path, stream: Any) -> None:
+        self._path, self._stream, self._read = path, stream, 0
+
+    def read(self, size: int = -1) -> bytes:
+        found: bytes = self._stream.read(min(size, ALLOWANCE) if size >= 0 else ALLOWANCE)
+        self._read += len(found)
+        check_unfolded(self._path, self._read)
+        return found
+
+
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files in an archive; nothing is unpacked to disk."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
+            check_unfolded(path, sum(member.file_size for member in archive.infolist()))
             for name in sorted(n for n in archive.namelist() if not n.endswith("/")):
                 yield name, archive.read(name)
         return
-    with tarfile.open(path) as archive:
+    with path.open("rb") as file:
+        magic = file.read(6)
+    unfold = next((opened for start, opened in _UNFOLD.items() if magic.startswith(start)), open)
+    with unfold(path, "rb") as stream, tarfile.open(fileobj=_Bounded(path, stream), mode="r|") as archive:
         for member in archive:
-            file = archive.extractfile(member) if member.isfile() else None
-            if file is not None:
-                yield member.name, file.read()
+            found = archive.extractfile(member) if member.isfile() else None
+            if found is not None:
+                yield member.name, found.read()
+
+
+_UNFOLD: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
 def _read_archive(path: Path) -> ListReader:
     frames: list[Any] = []
     for name, raw in _members(path):
-        text, suffix = raw.decode(errors="replace"), Path(name).suffix.lstrip(".")
-        try:
+        suffix = Path(name).suffix.lstrip(".")
+        with decoding(f"{path}, member {name}", f"{suffix} file"):
+            text = raw.decode(errors="replace")
             if suffix == "xsf":
                 frames.append(read_xsf(text))
             else:
                 frames.extend(ase.io.read(io.StringIO(text), index=":", format=_FORMATS.get(suffix, suffix)))
-        except Exception as error:  # as above: any exception of a parser
-            raise InputError(f"{path}, member {name}: ASE cannot read it ({type(error).__name__}: {error})") from None
     return ListReader(frames)
 
 
@@ -225,7 +276,7 @@ def _reader(path: Path) -> Reader:
         return TrajectoryReader(path)
     if name.endswith(".xsf") and "ANIMSTEPS" not in path.read_text()[:2000]:
         return ListReader([read_xsf(path.read_text())])
-    return ListReader(list(ase.io.read(path, index=":")))
+    return ListReader(list(ase.io.read(path, index=":", do_not_split_by_at_sign=True)))
 
 
 def read_ase(
@@ -233,27 +284,21 @@ def read_ase(
     units: Units | str | None = None,
     force_sign: int = 1,
     require: Sequence[str] = LABELS,
-    energy_key: str | None = None,
-    forces_key: str | None = None,
+    keys: dict[str, str] | None = None,
 ) -> Dataset:
     """Frames of any file ASE reads, or of an archive of such files.
 
-    ``energy_key`` and ``forces_key`` name entries such as ``REF_energy`` where the labels do not stand under
-    ASE's own names. Units are eV and Å unless the file (``energy_unit=``) or ``units`` says otherwise.
+    ``keys`` names entries such as ``REF_energy`` (for ``energy``, ``forces``, ``stress`` or ``virial``) where the
+    labels do not stand under ASE's own names. Units are eV and Å unless the file (``energy_unit=``) or ``units``
+    says otherwise.
     """
     path = Path(path)
-    try:
+    with decoding(path, "file of frames"):
         reader = _reader(path)
-    except InputError:
-        raise
-    except Exception as error:  # as above: any exception of a parser
-        raise InputError(f"{path}: ASE cannot read it ({type(error).__name__}: {error})") from None
-    keys = {"energy": energy_key, "forces": forces_key}
-    lazy = AseFrames(path, len(reader), reader, require, {field: key for field, key in keys.items() if key})
+    lazy = AseFrames(path, reader, require, keys)
     small = isinstance(reader, ListReader) or path.stat().st_size <= IN_MEMORY
     frames: Sequence[Structure] = HeldFrames(lazy) if small else lazy
-    declared = frames[0].info.get("energy_unit")
-    return Dataset(frames, _units(path, declared, units), str(path), path.name.split(".")[0], force_sign)
+    return Dataset(frames, _units(path, lazy.declared, units), str(path), path.name.split(".")[0], force_sign)
 
 
 def _units(path: Path, declared: str | None, given: Units | str | None) -> Units:

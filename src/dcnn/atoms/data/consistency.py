@@ -97,7 +97,7 @@ class Agreement:
         return []
 
 
-def judge(dataset: Dataset) -> Agreement:
+def check_labels(dataset: Dataset) -> Agreement:
     """The agreement of energies and forces among the first frames, in trajectory order where it is known."""
     index = dataset.trajectory_index()
     order = np.arange(len(dataset)) if index is None else np.argsort(index, kind="stable")

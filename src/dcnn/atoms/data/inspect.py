@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ase.data import chemical_symbols, covalent_radii
 
-from dcnn.atoms.data.consistency import Agreement, judge
+from dcnn.atoms.data.consistency import Agreement, check_labels
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import Structure
@@ -124,7 +124,7 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
     energy = np.array(energies)
     known = energy[np.isfinite(energy)]
     bonds = _bonds(dataset)
-    agreement = judge(dataset)
+    agreement = check_labels(dataset)
     warnings = agreement.warnings(dataset)
     if agreement.verdict != "per atom":
         warnings += _magnitude(dataset, energy, np.array(sizes))

@@ -6,23 +6,25 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
-import lmdb
 import numpy as np
 
-from dcnn.atoms.data.check import LABELS, at, check_frame
-from dcnn.atoms.data.unpickle import Bag, safe_loads
+from dcnn.atoms.data.frame_checks import LABELS, check_frame
+from dcnn.atoms.data.label_names import stress_of
+from dcnn.atoms.data.lmdb_pages import LmdbPages
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
+from dcnn.guard import ALLOWANCE, RATIO, decoding, error_context
+from dcnn.unpickle import Bag, safe_loads
 
 # our field -> the names it goes by, first found wins
 FIELDS = {
     "positions": ("pos", "positions"),
     "z": ("atomic_numbers", "z"),
     "cell": ("cell",),
+    "pbc": ("pbc",),
     "energy": ("energy", "y", "y_relaxed"),
     "forces": ("forces", "force"),
     "stress": ("stress",),
@@ -33,18 +35,19 @@ EXTRA = ("tags", "fixed", "sid", "fid", "natoms", "oc22", "nads")
 class LmdbFrames(Sequence[Structure]):
     """Frames of one LMDB file, each read and unpickled when asked for."""
 
-    def __init__(self, path: Path, require: Sequence[str]) -> None:
-        self.path = path
-        self.require = tuple(require)
-        self._environment: Any = None
-        with self._open().begin() as transaction:
-            length = transaction.get(b"length")
+    def __init__(self, path: Path, require: Sequence[str], keys: dict[str, str]) -> None:
+        self.path, self.require, self.keys = path, tuple(require), keys
+        self._pages: LmdbPages | None = None
+        with decoding(path, "LMDB file"):
+            length = self._open().get(b"length")
             if length is not None:
                 self._length = int(safe_loads(length, f"{path}, key 'length'"))
             else:
-                self._length = sum(key.isdigit() for key, _ in transaction.cursor())
-        if self._length == 0:
+                self._length = sum(key.isdigit() for key in self._open())
+        if self._length <= 0:
             raise InputError(f"{path}: no frames in this file")
+        if self._length > self._open().entries:
+            raise InputError(f"{path}: says it has {self._length} frames, but holds {self._open().entries} entries")
 
     def __len__(self) -> int:
         return self._length
@@ -54,71 +57,58 @@ class LmdbFrames(Sequence[Structure]):
 
     def __getitem__(self, number: Any) -> Any:
         where = self.where(number)
-        with self._open().begin() as transaction:
-            raw = transaction.get(str(number).encode("ascii"))
-        if raw is None:
-            raise InputError(f"{where}: missing key {number} (the file says it has {self._length} frames)")
-        record = safe_loads(inflated(raw), where)
-        with at(where):
-            frame = structure_of(record)
+        with decoding(where, "LMDB record"), error_context(where):
+            raw = self._open().get(str(number).encode("ascii"))
+            if raw is None:
+                raise InputError(f"missing key {number} (the file says it has {self._length} frames)")
+            record = safe_loads(inflated(raw), where)
+            frame = structure_of(record, self.keys)
         return check_frame(frame, where, self.require)
 
-    def _open(self) -> Any:
-        if self._environment is None:  # opened late so that a pickled dataset opens its own in every process
-            self._environment = _environment(self.path)
-        return self._environment
+    def _open(self) -> LmdbPages:
+        if self._pages is None:  # opened late so that a pickled dataset opens its own in every process
+            self._pages = LmdbPages(self.path)
+        return self._pages
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_environment": None}
-
-
-_OPEN: WeakValueDictionary[str, Any] = WeakValueDictionary()
-
-
-def _environment(path: Path) -> Any:
-    """The file opened for reading; LMDB allows that once a process, so that datasets of one file share it."""
-    key = str(path.resolve())
-    found = _OPEN.get(key)
-    if found is None:
-        try:
-            found = lmdb.open(
-                key, subdir=path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False, max_spare_txns=4
-            )
-        except lmdb.Error as error:
-            raise InputError(f"{path}: not a readable LMDB file ({error})") from None
-        _OPEN[key] = found
-    return found
+        return {**self.__dict__, "_pages": None}
 
 
 def inflated(raw: bytes) -> bytes:
     """The record itself, whether or not it was written through zlib (a pickle never begins with 0x78)."""
-    return zlib.decompress(raw) if raw[:1] == b"\x78" else raw
+    if raw[:1] != b"\x78":
+        return raw
+    unfolding = zlib.decompressobj()
+    found = unfolding.decompress(raw, max(ALLOWANCE // 8, RATIO * len(raw)))
+    if not unfolding.eof:
+        raise InputError(f"the record is cut off, or unfolds to more than {len(found):,} bytes; refused as unsafe")
+    return found
 
 
-def structure_of(record: Any) -> Structure:
+def structure_of(record: Any, keys: dict[str, str]) -> Structure:
     """The frame in an unpickled record: a PyG object of either layout, or a dictionary."""
     stored = record.fields() if isinstance(record, Bag) else record
     if not isinstance(stored, dict):
         raise InputError(f"the record is a {type(record).__name__}, not a PyG Data object")
     found: dict[str, Any] = {}
-    for field, names in FIELDS.items():
+    for field, names in (FIELDS | {field: (key,) for field, key in keys.items()}).items():
         value = next((stored[name] for name in names if stored.get(name) is not None), None)
         if value is not None:
             found[field] = np.asarray(value)
-        elif field in ("positions", "z"):
+        elif field in ("positions", "z", *keys):
             raise InputError(f"missing {names[0]}; the record holds {', '.join(sorted(map(str, stored)))}")
     z = found["z"].reshape(-1)
     if not np.array_equal(z, np.rint(z)):
         raise InputError("atomic_numbers are not whole numbers")
-    if "stress" in found and found["stress"].size != 9:
-        raise InputError(f"stress has shape {found['stress'].shape}, expected (3, 3)")
+    cell = found["cell"].reshape(-1, 3) if "cell" in found else None
     return Structure(
         z=z.astype(np.int64),
         positions=found["positions"],
-        cell=found["cell"].reshape(-1, 3) if "cell" in found else None,
+        cell=cell,
+        pbc=found["pbc"].reshape(-1) if "pbc" in found else None,
         energy=float(found["energy"].reshape(-1)[0]) if "energy" in found else None,
         forces=found.get("forces"),
-        stress=found["stress"].reshape(3, 3) if "stress" in found else None,
+        stress=stress_of(found, cell),
         info={name: stored[name] for name in EXTRA if stored.get(name) is not None},
     )
 
@@ -128,7 +118,8 @@ def read_lmdb(
     units: Units | str | None = None,
     force_sign: int = 1,
     require: Sequence[str] = LABELS,
+    keys: dict[str, str] | None = None,
 ) -> Dataset:
     """Frames of an S2EF LMDB file, streamed: nothing but the frame asked for is in memory. eV and Å."""
     path = Path(path)
-    return Dataset(LmdbFrames(path, require), units or "eV", str(path), path.stem, force_sign)
+    return Dataset(LmdbFrames(path, require, keys or {}), units or "eV", str(path), path.stem, force_sign)

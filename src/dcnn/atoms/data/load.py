@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
-from dcnn.atoms.data.check import LABELS
-from dcnn.atoms.data.consistency import judge
+from dcnn.atoms.data.consistency import check_labels
+from dcnn.atoms.data.frame_checks import LABELS
 from dcnn.atoms.data.lmdb import read_lmdb
 from dcnn.atoms.data.npz import read_npz
 from dcnn.atoms.dataset import Dataset, join
@@ -17,52 +18,72 @@ from dcnn.errors import InputError
 
 
 def load(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     labels: str | None = None,
     units: Units | str | None = None,
     force_sign: int = 1,
     require: Sequence[str] = LABELS,
     energy_key: str | None = None,
     forces_key: str | None = None,
+    stress_key: str | None = None,
+    virial_key: str | None = None,
     check: bool = True,
 ) -> Dataset:
-    """The frames of a file (or of all files in a folder) as a :class:`Dataset`.
+    """The frames of a file, of several (a list, a pattern such as ``"run*.xyz"``) or of a folder as a :class:`Dataset`.
 
     ``.npz`` MD17 and rMD17 (kcal/mol, Å; ``labels="md17"`` takes the original labels of an rMD17 file);
-    ``.lmdb`` OC20/OC22; everything else through ASE (eV, Å), with ``energy_key`` / ``forces_key`` for unusual
-    names. ``units`` are those of a file that does not state its own, ``force_sign=-1`` is for files that hold
-    gradients, ``require=()`` admits frames without labels. With ``check`` energies are compared with forces
-    where frames are close enough: wrong signs and units are refused, per-atom energies warned about.
+    ``.lmdb`` OC20/OC22; everything else through ASE (eV, Å). ``energy_key``, ``forces_key``, ``stress_key`` and
+    ``virial_key`` name labels with unusual names. ``units`` are those of a file that does not state its own,
+    ``force_sign=-1`` is for files that hold gradients, ``require=()`` admits frames without labels. With ``check``
+    energies are compared with forces where frames are close enough: wrong signs and units are refused, per-atom
+    energies warned about.
     """
-    path = Path(path).expanduser()
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
-    options: dict[str, Any] = {"units": units, "force_sign": force_sign, "require": require}
-    keys: dict[str, Any] = {"energy_key": energy_key, "forces_key": forces_key}
-    dataset = _read(path, labels, options, keys)
+    given = {"energy": energy_key, "forces": forces_key, "stress": stress_key, "virial": virial_key}
+    keys = {field: key for field, key in given.items() if key}
+    if len(keys.keys() & {"stress", "virial"}) == 2:
+        raise InputError("give stress_key or virial_key, not both")
+    files = data_files(path)
+    parts = [_read(file, labels, units, force_sign, require, keys) for file in files]
+    dataset = join(parts, name=Path(path).name if isinstance(path, (str, Path)) and len(files) > 1 else "")
     if check and {"energy", "forces"} <= set(require):
-        agreement = judge(dataset)
+        agreement = check_labels(dataset)
         agreement.refuse(dataset)
         for message in agreement.warnings(dataset):
             warnings.warn(message, stacklevel=2)
     return dataset
 
 
-def _read(path: Path, labels: str | None, options: dict[str, Any], keys: dict[str, Any]) -> Dataset:
+def data_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The files that a path, a pattern, a folder or a list of them stands for, in order."""
+    if not isinstance(path, (str, Path)):
+        files = [file for entry in path for file in data_files(entry)]
+        if not files:
+            raise InputError("an empty list of data files")
+        return files
+    path = Path(path).expanduser()
     if path.is_dir() and not (path / "data.mdb").exists():
         files = sorted(p for p in path.iterdir() if p.is_file() and p.suffix in _IN_FOLDERS)
         if not files:
             raise InputError(f"{path}: no data files in this folder; looked for {', '.join(_IN_FOLDERS)}")
-        return join([_read(file, labels, options, keys) for file in files], name=path.name)
+        return files
+    if path.exists():
+        return [path]
+    files = sorted(Path(found) for found in glob(str(path))) if has_magic(str(path)) else []
+    if not files:
+        raise InputError(f"{path}: no such file")
+    return [file for entry in files for file in data_files(entry)]
+
+
+def _read(path: Path, labels: str | None, *options: Any) -> Dataset:
     if path.suffix == ".npz":
-        return read_npz(path, labels, **options)
+        return read_npz(path, labels, *options)
     if labels is not None:
         raise InputError(f"{path}: labels={labels!r} is for rMD17 npz files only; leave it out")
     if path.suffix == ".lmdb" or path.is_dir():
-        return read_lmdb(path, **options)
+        return read_lmdb(path, *options)
     from dcnn.atoms.data.ase_files import read_ase  # ase.io takes half a second to import
 
-    return read_ase(path, **options, **keys)
+    return read_ase(path, *options)
 
 
-_IN_FOLDERS = (".lmdb", ".xsf", ".xyz", ".extxyz", ".traj", ".db", ".cif", ".vasp")
+_IN_FOLDERS = (".lmdb", ".npz", ".xsf", ".xyz", ".extxyz", ".traj", ".db", ".cif", ".vasp")

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dcnn.atoms.data.check import LABELS, check_frame
+from dcnn.atoms.data.frame_checks import LABELS, check_frame
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError, unknown
+from dcnn.guard import decoding, read_arrays
 
 # field of a frame -> its key, for each set of labels
 LAYOUTS = {
-    "md17": {"z": "z", "positions": "R", "energy": "E", "forces": "F", "cell": "cell", "stress": "stress"},
+    "md17": {
+        "z": "z",
+        "positions": "R",
+        "energy": "E",
+        "forces": "F",
+        "cell": "cell",
+        "stress": "stress",
+        "pbc": "pbc",
+    },
     "rmd17": {"z": "nuclear_charges", "positions": "coords", "energy": "energies", "forces": "forces"},
     "rmd17/md17": {
         "z": "nuclear_charges",
@@ -30,24 +38,35 @@ INDEX_KEYS = ("old_indices", "index")  # place of a frame in the trajectory it w
 
 
 class ArrayFrames(Sequence[Structure]):
-    """Frames held as arrays: z (n,) or (M, n), positions (M, n, 3), energy (M,), forces (M, n, 3)."""
+    """Frames held as arrays: z (n,) or (M, n), positions (M, n, 3), energy (M,), forces (M, n, 3), pbc (M, 3).
 
-    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
-        self.arrays = arrays
+    ``lacks_energy`` … (M,) marks the frames without that entry where only some have it.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], path: Path) -> None:
+        self.arrays, self.path = arrays, path
+        self.places = arrays.get("index")
 
     def __len__(self) -> int:
         return len(self.arrays["positions"])
 
+    def where(self, number: int) -> str:
+        return f"{self.path}, frame {number}"
+
     def __getitem__(self, number: Any) -> Any:
         a = self.arrays
+        held = {
+            name: a[name][number]
+            for name in ("cell", "pbc", "energy", "forces", "stress")
+            if name in a and not (f"lacks_{name}" in a and a[f"lacks_{name}"][number])
+        }
+        if "energy" in held:
+            held["energy"] = float(held["energy"])
         return Structure(
             z=a["z"] if a["z"].ndim == 1 else a["z"][number],
             positions=a["positions"][number],
-            cell=a["cell"][number] if "cell" in a else None,
-            energy=float(a["energy"][number]) if "energy" in a else None,
-            forces=a["forces"][number] if "forces" in a else None,
-            stress=a["stress"][number] if "stress" in a else None,
             info={"index": int(a["index"][number])} if "index" in a else {},
+            **held,
         )
 
 
@@ -57,31 +76,28 @@ def read_npz(
     units: Units | str | None = None,
     force_sign: int = 1,
     require: Sequence[str] = LABELS,
+    keys: dict[str, str] | None = None,
 ) -> Dataset:
     """Frames of an MD17 (``E F R z``) or rMD17 (``nuclear_charges coords energies forces``) file.
 
-    An MD17 file may also hold ``cell`` and ``stress`` (M, 3, 3). ``labels="md17"`` on an rMD17 file takes
-    ``old_energies`` and ``old_forces``, the original labels of the same frames; the default, ``"rmd17"``, the
-    revised ones. Units are kcal/mol and Å unless the file (``e_unit``, ``r_unit``) or ``units`` says so; if
-    both do, they must agree.
+    An MD17 file may also hold ``cell`` and ``stress`` (M, 3, 3) and ``pbc`` (M, 3). ``labels="md17"`` on an rMD17
+    file takes ``old_energies`` and ``old_forces``, the original labels of the same frames; the default, ``"rmd17"``,
+    the revised ones; ``keys`` names entries for ``energy``, ``forces`` and ``stress``. Units are kcal/mol and Å
+    unless the file (``e_unit``, ``r_unit``) or ``units`` says so; if both do, they must agree.
     """
     path = Path(path)
-    stored = _read(path)
-    layout = LAYOUTS[_layout(path, stored, labels)]
-    arrays = _arrays(path, stored, layout, require)
-    for key in INDEX_KEYS:
-        if key in stored and stored[key].shape == (len(arrays["positions"]),):
-            arrays["index"] = stored[key].astype(np.int64)
-            break
-    return Dataset(ArrayFrames(arrays), _units(path, stored, units), str(path), path.stem, force_sign)
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"{path}: not a readable npz file ({error}); download or write it again") from None
+    stored = read_arrays(path)
+    layout = LAYOUTS[_layout(path, stored, labels)] | (keys or {})
+    if "virial" in layout:
+        raise InputError(f"{path}: virials are read from files of ASE only; give a stress in an npz file")
+    with decoding(path, "npz file"):
+        arrays = _arrays(path, stored, layout, [*require, *(keys or {})])
+        for key in INDEX_KEYS:
+            if key in stored and stored[key].shape == (len(arrays["positions"]),) and stored[key].dtype.kind in "iu":
+                arrays["index"] = stored[key].astype(np.int64)
+                break
+        declared = _units(path, stored, units)
+    return Dataset(ArrayFrames(arrays, path), declared, str(path), path.stem, force_sign)
 
 
 def _layout(path: Path, stored: dict[str, np.ndarray], labels: str | None) -> str:
@@ -122,7 +138,10 @@ def _arrays(
         "forces": [(frames, atoms, 3)],
         "cell": [(frames, 3, 3)],
         "stress": [(frames, 3, 3)],
+        "pbc": [(frames, 3)],
     }
+    layout = layout | {f"lacks_{field}": f"lacks_{key}" for field, key in layout.items() if field not in ("z", "pbc")}
+    shapes |= {field: [(frames,)] for field in layout if field.startswith("lacks_")}
     arrays = {}
     for field, key in layout.items():
         if key not in stored:
@@ -131,18 +150,21 @@ def _arrays(
         if array.shape not in shapes[field]:
             expected = " or ".join(map(str, shapes[field]))
             raise InputError(f"{path}: {key} has shape {array.shape}, expected {expected} to fit {positions_key}")
-        if array.dtype.kind not in "iuf":
-            raise InputError(f"{path}: {key} holds {array.dtype}, not numbers")
-        array = array.astype(np.int64 if field == "z" else np.float64)
+        flags = field == "pbc" or field.startswith("lacks_")
+        if array.dtype.kind not in ("b" if flags else "iuf"):
+            raise InputError(f"{path}: {key} holds {array.dtype}, not {'true and false' if flags else 'numbers'}")
+        array = array.astype(np.bool_ if flags else np.int64 if field == "z" else np.float64)
         arrays[field] = array.reshape(frames) if field == "energy" else array
-    if not all(np.isfinite(array).all() for array in arrays.values()) or _unknown_elements(arrays["z"]):
-        for number, frame in enumerate(ArrayFrames(arrays)):
-            check_frame(frame, f"{path}, frame {number}", ())
+    if any(f"lacks_{field}" in arrays for field in require) or _suspicious(arrays):
+        for number, frame in enumerate(ArrayFrames(arrays, path)):
+            check_frame(frame, f"{path}, frame {number}", require)
     return arrays
 
 
-def _unknown_elements(z: np.ndarray) -> bool:
-    return bool((z < 1).any() or (z > 118).any())
+def _suspicious(arrays: dict[str, np.ndarray]) -> bool:
+    z = arrays["z"]
+    finite = all(np.isfinite(array).all() for array in arrays.values())
+    return not finite or z.size == 0 or bool(z.min() < 1 or z.max() > 118)
 
 
 def _units(path: Path, stored: dict[str, np.ndarray], given: Units | str | None) -> Units:

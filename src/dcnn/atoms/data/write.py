@@ -66,8 +66,19 @@ def _write_npz(dataset: Dataset, temporary: Path, path: Path) -> None:
     arrays["z"] = first.z if same else np.stack([frame.z for frame in frames])
     for key, field in {"R": "positions", "E": "energy", "F": "forces", "cell": "cell", "stress": "stress"}.items():
         values = [getattr(frame, field) for frame in frames]
-        if all(value is not None for value in values):
-            arrays[key] = np.stack(values)
+        lacks = np.array([value is None for value in values])
+        if lacks.all():
+            continue
+        blank = np.zeros_like(next(value for value in values if value is not None))
+        arrays[key] = np.stack([blank if value is None else value for value in values])
+        if lacks.any():
+            arrays[f"lacks_{key}"] = lacks
+    pbc = np.stack([np.asarray(frame.pbc) for frame in frames])
+    if (pbc != np.array([[frame.cell is not None] for frame in frames])).any():
+        arrays["pbc"] = pbc  # the reader takes frames with a cell for periodic in all directions
+    index = dataset.trajectory_index()
+    if index is not None:
+        arrays["index"] = index
     np.savez_compressed(temporary, **arrays)
 
 
@@ -77,6 +88,7 @@ def _record(frame: Structure) -> dict[str, Any]:
         "pos": frame.positions,
         "atomic_numbers": frame.z,
         "cell": frame.cell,
+        "pbc": frame.pbc,
         "energy": frame.energy,
         "forces": frame.forces,
         "stress": frame.stress,

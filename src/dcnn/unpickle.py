@@ -3,18 +3,24 @@
 A pickle is a program. Here every name it may look up stands for a constructor of ours: arrays are rebuilt
 from their raw bytes, PyG's classes become a plain :class:`Bag` of attributes, and any other name is refused
 before it is imported. No class of numpy, torch or PyG is handed out: there is nothing to call or to alter.
+
+Python's own unpickler in Python is used: unlike the one in C it cannot be made to allocate by a large number in the
+file, and it lets keys be checked before they are hashed (nested tuples take exponential time).
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
 
 from dcnn.errors import InputError
+from dcnn.guard import ALLOWANCE, RATIO
 
 
 class _Frozen(type):
@@ -120,6 +126,8 @@ class _Tensor(metaclass=_Frozen):
 
     def build(self) -> np.ndarray:
         storage, offset, size, stride = self.parts[:4]
+        if math.prod(size) * 8 > ALLOWANCE:
+            raise pickle.UnpicklingError(f"a tensor of shape {tuple(size)} is too large for a record")
         # torch checks that the view stays inside its storage, numpy does not
         return torch.as_strided(torch.from_numpy(storage.flat()), size, stride, offset).clone().numpy()
 
@@ -150,6 +158,32 @@ class _Bytes(metaclass=_Frozen):
         return b""
 
 
+class _Dict(dict[Any, Any]):
+    """A dictionary that may carry attributes, as the ``state_dict`` of a module does."""
+
+
+class _Items(metaclass=_Frozen):
+    """``dict(pairs)`` with keys that are quick to hash."""
+
+    def __new__(cls, pairs: Any = ()) -> Any:
+        pairs = list(pairs.items() if isinstance(pairs, dict) else pairs)
+        return _Dict(zip(_keys([key for key, _ in pairs]), [value for _, value in pairs], strict=True))
+
+
+class _Members(metaclass=_Frozen):
+    """``set(members)`` and ``frozenset(members)``."""
+
+    def __new__(cls, members: Any = ()) -> Any:
+        return set(_keys(list(members)))
+
+
+def _keys(keys: Sequence[Any]) -> Sequence[Any]:
+    for key in keys:
+        if not isinstance(key, (str, bytes, int, float, type(None))):
+            raise pickle.UnpicklingError(f"a key of type {type(key).__name__}; keys are text or numbers")
+    return keys
+
+
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 _STORAGES = {
     "FloatStorage": "f4",
@@ -168,12 +202,12 @@ _ADMITTED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _Tensor,
     ("torch._utils", "_rebuild_tensor"): _Tensor,
     ("torch.storage", "_load_from_bytes"): _Storage,
-    ("collections", "OrderedDict"): dict,
-    ("builtins", "set"): set,
-    ("builtins", "frozenset"): frozenset,
+    ("collections", "OrderedDict"): _Items,
+    ("builtins", "set"): _Members,
+    ("builtins", "frozenset"): _Members,
     ("builtins", "complex"): complex,
     ("builtins", "list"): list,
-    ("builtins", "dict"): dict,
+    ("builtins", "dict"): _Items,
     ("builtins", "tuple"): tuple,
     ("builtins", "bytes"): _Bytes,
     ("_codecs", "encode"): _Encoded,
@@ -189,7 +223,42 @@ for _name in ("DataTensorAttr", "DataEdgeAttr"):
     _ADMITTED["torch_geometric.data.data", _name] = _Nothing
 
 
-class _Unpickler(pickle.Unpickler):
+_PythonUnpickler: Any = vars(pickle)["_Unpickler"]
+
+
+class _Keyed(_PythonUnpickler):
+    """Python's unpickler, with the keys of dictionaries and the members of sets checked."""
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
+
+    def load_setitem(self) -> None:
+        _keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        _keys(self.stack[::2])
+        super().load_setitems()
+
+    def load_dict(self) -> None:
+        _keys(self.stack[::2])
+        super().load_dict()
+
+    def load_additems(self) -> None:
+        _keys(self.stack)
+        super().load_additems()
+
+    def load_frozenset(self) -> None:
+        _keys(self.stack)
+        super().load_frozenset()
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+    dispatch[pickle.DICT[0]] = load_dict
+    dispatch[pickle.ADDITEMS[0]] = load_additems
+    dispatch[pickle.FROZENSET[0]] = load_frozenset
+
+
+class _Unpickler(_Keyed):
     def find_class(self, module: str, name: str) -> Any:
         found = _ADMITTED.get((module.replace("__builtin__", "builtins"), name))
         if found is None:
@@ -200,7 +269,7 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to objects outside the file")
 
 
-class _StorageUnpickler(pickle.Unpickler):
+class _StorageUnpickler(_Keyed):
     """Reads the head of a torch storage: its type is a name, its whereabouts a tuple."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -212,24 +281,42 @@ class _StorageUnpickler(pickle.Unpickler):
         return pid[1], pid[3]
 
 
-def _plain(value: Any, seen: dict[int, Any]) -> Any:
-    """The tree with arrays built; a PyG object refers back to itself, hence ``seen``."""
-    if id(value) in seen:
-        return seen[id(value)]
-    if isinstance(value, (_Array, _Scalar, _Tensor)):
-        return value.build()
-    if isinstance(value, Bag):
-        seen[id(value)] = value
-        value.values = {key: _plain(item, seen) for key, item in value.values.items()}
-    elif isinstance(value, dict):
-        seen[id(value)] = value
-        value.update({key: _plain(item, seen) for key, item in value.items()})
-    elif isinstance(value, list):
-        seen[id(value)] = value
-        value[:] = [_plain(item, seen) for item in value]
-    elif isinstance(value, tuple):
-        return tuple(_plain(item, seen) for item in value)
-    return value
+class _Builder:
+    """Builds the arrays of a tree in place and counts its entries as often as they are referred to.
+
+    Twenty references to references to … make a billion entries of a hundred bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.done: dict[int, tuple[Any, int]] = {}  # a PyG object refers back to itself
+
+    def __call__(self, value: Any) -> tuple[Any, int]:
+        """(the value with arrays built, number of its entries)."""
+        if id(value) in self.done:
+            return self.done[id(value)]
+        self.done[id(value)] = value, 1
+        built, entries = value, 1
+        if isinstance(value, (_Array, _Scalar, _Tensor)):
+            built = value.build()
+            entries += np.size(built)
+        elif isinstance(value, Bag):
+            value.values, entries = self(value.values)
+        elif isinstance(value, dict):
+            for key, item in list(value.items()):
+                value[key], more = self(item)
+                entries += more
+        elif isinstance(value, (list, tuple)):
+            items = [self(item) for item in value]
+            entries += sum(more for _, more in items)
+            if isinstance(value, list):
+                value[:] = [item for item, _ in items]
+            else:
+                built = tuple(item for item, _ in items)
+        if entries > self.most:
+            raise pickle.UnpicklingError("it unfolds to far more than it holds")
+        self.done[id(value)] = built, entries
+        return built, entries
 
 
 def safe_loads(raw: bytes, where: str) -> Any:
@@ -245,9 +332,25 @@ def safe_loads(raw: bytes, where: str) -> Any:
     dcnn.errors.InputError: bad.pkl: refused as unsafe or unreadable: it asks for posix.system. ...
     """
     try:
-        return _plain(_Unpickler(io.BytesIO(raw)).load(), {})
+        tree = _Unpickler(io.BytesIO(raw)).load()
+        return _Builder(1000 + RATIO * len(raw))(tree)[0]
     except Exception as error:
         raise InputError(
             f"{where}: refused as unsafe or unreadable: {error}. Only numbers, containers, numpy arrays, "
             "torch tensors and PyG data are read from pickles; convert the file where it was written"
         ) from None
+
+
+class _Outline(_Keyed):
+    """Reads any pickle as numbers, text and containers; whatever else it asks for is left blank."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return {"OrderedDict": _Items, "dict": _Items, "set": _Members, "frozenset": _Members}.get(name, _Nothing)
+
+    def persistent_load(self, pid: Any) -> None:
+        return None
+
+
+def check_pickle(raw: bytes) -> None:
+    """Raises where a pickle is damaged or would unfold without end, before torch reads it in its own safe way."""
+    _Builder(1000 + RATIO * len(raw))(_Outline(io.BytesIO(raw)).load())
