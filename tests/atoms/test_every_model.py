@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 import dcnn.testing as checks
-from dcnn.atoms import batch, build, energy_and_forces, energy_forces_stress
+from dcnn.atoms import Structure, batch, build, energy_and_forces, energy_forces_stress
+from dcnn.atoms.atoms_batch import sum_by
+from dcnn.atoms.batching import shared_radius
 from dcnn.atoms.models import NAMES
 from dcnn.errors import InputError
 
@@ -101,10 +103,11 @@ def test_state_dict_and_precision(network, molecules):
     checks.check_precision(network, molecules)
 
 
-def test_a_longer_pair_list_changes_nothing(network, molecules):
+@pytest.mark.parametrize("training", [False, True])
+def test_a_longer_pair_list_changes_nothing(network, molecules, training):
     longer = checks.molecules(CUTOFF + 1.0)
     assert len(longer.pair_i) > len(molecules.pair_i)
-    double = copy.deepcopy(network).double().eval()
+    double = copy.deepcopy(network).double().train(training)
     with torch.no_grad():
         for ours, theirs in zip(energy_and_forces(double, molecules), energy_and_forces(double, longer), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
@@ -157,6 +160,54 @@ def test_wrong_options_are_named(options, message):
 
 def test_published_and_own_names_of_options_agree():
     assert size(build("cgcnn", atom_embedding_size=24, fc=16)) == size(build("cgcnn", features=24, head_features=16))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_element_beyond_the_table_is_named(name):
+    network = build(name, preset="small", **({"elements": 83} if name in ("gemnet", "dimenet_plus_plus") else {}))
+    with pytest.raises(InputError, match="holds an atom with Z = 118, the network knows elements up to Z ="):
+        network(batch(z=[1, 118], positions=[[0.0, 0, 0], [0, 0, 2.0]]))
+
+
+class Sharp(nn.Module):
+    """A pair energy that does not end at the cutoff by itself."""
+
+    cutoff = 3.0
+
+    def forward(self, batch):
+        pairs = batch.pair_vectors().square().sum(1)
+        return sum_by(batch.system[batch.pair_i], pairs, batch.n_systems)
+
+
+def test_pairs_are_listed_beyond_the_cutoff_only_where_that_changes_nothing():
+    first = checks.molecules(CUTOFF)
+    frames = [Structure(first.z[:9].numpy(), first.positions[:9].numpy())]
+    assert shared_radius(frames, build("schnet", cutoff=3.0)) == pytest.approx(4.3, abs=0.5)
+    assert shared_radius(frames, build("cgcnn", cutoff=3.0, normalization=True)) > 3.5
+    assert shared_radius(frames, Sharp()) == 3.0
+
+
+def test_in_a_mixed_batch_crystals_have_their_stress_and_molecules_none(molecules, crystal):
+    torch.manual_seed(0)
+    network = build("schnet", cutoff=CUTOFF).double()
+    pbc = torch.tensor([[False] * 3, [True] * 3, [True, True, False]])
+    cell = torch.cat([torch.zeros(1, 3, 3), crystal.cell, crystal.cell])
+    water = molecules.system == 1
+    mixed = batch(
+        z=torch.cat([molecules.z[water], crystal.z, crystal.z]),
+        positions=torch.cat([molecules.positions[water], crystal.positions, crystal.positions]),
+        system=torch.tensor([0] * 3 + [1] * 4 + [2] * 4),
+        cell=cell,
+        pbc=pbc,
+        cutoff=CUTOFF,
+    )
+    energy, forces, stress = energy_forces_stress(network, mixed)
+    _, pushed, expected = energy_forces_stress(network, crystal)
+    torch.testing.assert_close(stress[1:2], expected)
+    torch.testing.assert_close(forces[3:7], pushed)
+    assert stress[[0, 2]].isnan().all()
+    gradients = torch.autograd.grad(stress[1].square().sum() + energy.sum(), network.parameters(), allow_unused=True)
+    assert all(g is None or g.isfinite().all() for g in gradients)
 
 
 def test_stress_needs_a_cell(molecules):

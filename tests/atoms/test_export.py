@@ -90,10 +90,11 @@ def test_more_neighbours_than_there_is_room_for_give_nan():
     assert forces.isnan().all(1).tolist() == [True] * 64 + [False] * 2
 
 
-def test_a_lone_atom_needs_no_pairs():
-    potential = potential_of("schnet")
+@pytest.mark.parametrize("name", ["schnet", "dimenet_plus_plus"])
+def test_a_lone_atom_needs_no_pairs(name):
+    potential = potential_of(name)
     lone = batch(z=[8], positions=torch.zeros(1, 3, dtype=torch.float64), cutoff=CUTOFF)
-    energy, forces = program_of("schnet").module()(*inputs(lone))
+    energy, forces = program_of(name).module()(*inputs(lone))
     torch.testing.assert_close(energy, potential(lone).energy)
     assert not forces.any()
 

@@ -70,3 +70,14 @@ def require_cutoff(batch: AtomsBatch, cutoff: float) -> None:
             f"the batch lists pairs up to {batch.cutoff:g} Å but the network sees up to {cutoff:g} Å; "
             f"make the batch with cutoff={cutoff:g}"
         )
+
+
+def rows_of(table: Tensor, batch: AtomsBatch, first: int) -> Tensor:
+    """The row of every atom in a table of elements that begins with Z = ``first``, (N, …)."""
+    try:
+        return table.index_select(0, batch.z - first if first else batch.z)
+    except IndexError:
+        raise InputError(
+            f"the batch holds an atom with Z = {int(batch.z.max())}, the network knows elements up to "
+            f"Z = {len(table) - 1 + first}; take another network, or elements=118 where it has that option"
+        ) from None

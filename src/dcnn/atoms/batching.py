@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch, Edges
+from dcnn.atoms.forces import energy_and_forces
 from dcnn.atoms.neighbours import PairCache, Pairs, half_pairs
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
@@ -172,24 +174,41 @@ def batch(
     )
 
 
-def shared_radius(frames: Sequence[Structure], cutoff: float) -> float:
+def shared_radius(frames: Sequence[Structure], network: nn.Module) -> float:
     """How far to list pairs so that all frames of one small molecule share one list: as far as any two atoms are apart.
 
-    Pairs beyond the cutoff change no result. It stays at the cutoff for crystals, for frames of several molecules, and
-    where the cutoff leaves out more than it is worth.
+    It stays at the network's cutoff for crystals, for frames of several molecules, where the cutoff leaves out more
+    than it is worth, and if the network does not give the same with the longer list, which is tried on the frame with
+    the two atoms that are farthest apart.
     """
-    first = frames[0]
+    cutoff, first = float(network.cutoff), frames[0]  # type: ignore[arg-type]
     if len(first.z) > LARGEST:
         return cutoff
     if any(frame.cell is not None or not np.array_equal(frame.z, first.z) for frame in frames):
         return cutoff
     i, j = np.triu_indices(len(first.z), k=1)
-    within, largest = 0, 0.0
+    within, largest, farthest = 0, 0.0, first
     for frame in frames:
         distance = np.linalg.norm(frame.positions[i] - frame.positions[j], axis=1)  # (pairs,)
         within += int((distance < cutoff).sum())
-        largest = max(largest, float(distance.max(initial=0.0)))
-    return max(cutoff, 1.001 * largest) if within >= SHARED * len(i) * len(frames) else cutoff
+        if distance.max(initial=0.0) > largest:
+            largest, farthest = float(distance.max()), frame
+    radius = 1.001 * largest
+    if radius <= cutoff or within < SHARED * len(i) * len(frames) or not _unaffected(network, farthest, radius):
+        return cutoff
+    return radius
+
+
+def _unaffected(network: nn.Module, frame: Structure, radius: float) -> bool:
+    """Whether energy and forces in training mode stay the same with pairs listed up to ``radius``."""
+    found = []
+    for listed in (float(network.cutoff), radius):  # type: ignore[arg-type]
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(0)  # of dropout
+            twin = copy.deepcopy(network).double().train()
+            found.append(torch.cat([part.flatten() for part in energy_and_forces(twin, collate([frame], listed))]))
+    near, longer = found
+    return bool((near - longer).abs().max() <= 1e-8 * near.abs().max())
 
 
 class Batcher:

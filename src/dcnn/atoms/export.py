@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,19 @@ from dcnn.errors import DcnnError, InputError
 INPUTS = ("z", "positions", "pair_i", "pair_j", "shift", "cell", "system")
 METADATA = "dcnn.json"  # name of the extra file in a torch.export package
 TOLERANCE = 1e-4  # relative, of the exported numbers (float32 sums in another order)
+
+
+@dataclass
+class _Padded(AtomsBatch):
+    """A batch whose last pair is of atom 0 with itself, beyond the cutoff: it changes nothing, and no list is empty.
+
+    (An index into an empty list, such as the edges of a lone atom, is an error in a graph of fixed width.)
+    """
+
+    def pair_vectors(self) -> Tensor:
+        vectors = super().pair_vectors()  # (P + 1, 3)
+        far = vectors.new_tensor([[1.5 * self.cutoff, 0.0, 0.0]])
+        return vectors + torch.cat([torch.zeros_like(vectors[:-1]), far])
 
 
 class Deployed(nn.Module):
@@ -48,10 +62,17 @@ class Deployed(nn.Module):
         self, z: Tensor, positions: Tensor, pair_i: Tensor, pair_j: Tensor, shift: Tensor, cell: Tensor, system: Tensor
     ) -> tuple[Tensor, Tensor]:
         n_atoms, n_systems = z.shape[0], cell.shape[0]
-        edges = Edges(pair_i, pair_j, n_atoms, slots=self.slots)
+        degree = Edges(pair_i, pair_j, n_atoms).degree
+        none = torch.zeros(1, dtype=torch.long)
+        pair_i, pair_j, shift = (
+            torch.cat([pair_i, none]),
+            torch.cat([pair_j, none]),
+            nn.functional.pad(shift, (0, 0, 0, 1)),
+        )
+        edges = Edges(pair_i, pair_j, n_atoms, slots=None if self.slots is None else self.slots + 2)
         with torch.enable_grad():
             leaf = positions.detach().requires_grad_()
-            batch = AtomsBatch(
+            batch = _Padded(
                 z=z,
                 positions=leaf.to(self.dtype),
                 system=system,
@@ -68,7 +89,7 @@ class Deployed(nn.Module):
             (slope,) = torch.autograd.grad(energy.sum(), leaf)
         atomic = self.references.index_select(0, z)  # (N,)
         if self.slots is not None:
-            atomic = torch.where(edges.degree > self.slots, torch.nan, atomic)
+            atomic = torch.where(degree > self.slots, torch.nan, atomic)
         bad = atomic.isnan().to(atomic.dtype)
         spoilt = torch.zeros_like(energy).index_add(0, system, bad)  # (B,) number of atoms that are not admitted
         energy = energy.detach().index_add(0, system, atomic)
@@ -142,7 +163,7 @@ def trace(potential: Potential, slots: int | None = None) -> ExportedProgram:
         torch.arange(n_atoms) % n_systems,
     )
     module = Deployed(potential, slots)
-    atoms, several, systems = Dim("atoms", min=1), Dim("pairs", min=1), Dim("systems", min=1)
+    atoms, several, systems = Dim("atoms", min=1), Dim("pairs", min=0), Dim("systems", min=1)
     sizes = ({0: atoms}, {0: atoms}, {0: several}, {0: several}, {0: several}, {0: systems}, {0: atoms})
     with warnings.catch_warnings(action="ignore"):  # torch's, about itself
         graph = make_fx(module, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)

@@ -29,9 +29,10 @@ def energy_and_forces(network: nn.Module, batch: AtomsBatch) -> tuple[Tensor, Te
 def energy_forces_stress(network: nn.Module, batch: AtomsBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Energies (B,), forces (N, 3) and stress (B, 3, 3) = ∂E/∂ε / V, for strains ε of positions and cell.
 
-    The stress is symmetric, in energy per volume, positive under tension. Every system needs a cell.
+    The stress is symmetric, in energy per volume, positive under tension. Systems that are not periodic in all three
+    directions have none: theirs is NaN, and no gradient comes from it.
     """
-    if batch.cell is None:
+    if batch.cell is None or batch.pbc is None:
         raise InputError("stress needs a cell; this batch has none")
     training = torch.is_grad_enabled()
     with torch.enable_grad():
@@ -42,8 +43,9 @@ def energy_forces_stress(network: nn.Module, batch: AtomsBatch) -> tuple[Tensor,
         cell = batch.cell + batch.cell @ symmetric
         energy = network(_changed(batch, moved, cell))
         by_position, by_strain = gradient(energy, (positions, strain), create_graph=training)
-        volume = torch.linalg.det(batch.cell).abs().view(-1, 1, 1)
-        forces, stress = -by_position, by_strain / volume
+        periodic = batch.pbc.all(1).view(-1, 1, 1)  # (B, 1, 1)
+        volume = torch.linalg.det(batch.cell).abs().view(-1, 1, 1).where(periodic, 1.0)
+        forces, stress = -by_position, (by_strain / volume).masked_fill(~periodic, torch.nan)
     return (energy, forces, stress) if training else (energy.detach(), forces, stress)
 
 

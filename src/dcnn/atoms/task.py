@@ -66,7 +66,7 @@ class AtomsTask:
         cutoff: float = self.network.cutoff  # type: ignore[assignment]
         scaled = {name: _scaled(self.scale, split) for name, split in self.frames.items()}
         if self.one_shape:
-            cutoff = shared_radius([frame for split in scaled.values() for frame in split], cutoff)
+            cutoff = shared_radius([frame for split in scaled.values() for frame in split], self.network)
         self._batchers = {name: Batcher(split, cutoff, dtype) for name, split in scaled.items()}
         self._evaluation: dict[str, list[AtomsBatch]] = {}
 

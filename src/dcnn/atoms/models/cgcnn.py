@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dcnn.activations import get
 from dcnn.atoms.atoms_batch import AtomsBatch
-from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff, sharp_cutoff
+from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff, rows_of, sharp_cutoff
 from dcnn.atoms.elements import khot_table
 from dcnn.errors import unknown
 
@@ -74,7 +74,7 @@ class CGCNN(nn.Module):
         super().__init__()
         if readout not in ("mean", "sum"):
             raise unknown("readout", readout, ("mean", "sum"))
-        self.cutoff, self.readout = float(cutoff), readout
+        self.cutoff, self.readout, self.batch_statistics = float(cutoff), readout, normalization
         self.envelope = sharp_cutoff if fidelity == "scripts" else cosine_cutoff
         self.register_buffer("elements", khot_table().to(torch.get_default_dtype()))  # (100, 92)
         self.embedding = nn.Linear(self.elements.shape[1], features)
@@ -95,7 +95,9 @@ class CGCNN(nn.Module):
     def forward(self, batch: AtomsBatch) -> Tensor:
         """Energies (B,) of the systems in the batch."""
         require_cutoff(batch, self.cutoff)
-        x = self.embedding(self.elements).index_select(0, batch.z - 1)  # 1. (N, F)
+        if self.batch_statistics:  # BatchNorm counts every edge that it is given
+            batch = batch.within(self.cutoff)
+        x = rows_of(self.embedding(self.elements), batch, first=1)  # 1. (N, F)
         distance = batch.pair_vectors().square().sum(-1).sqrt()  # (P,)
         edges = self.pairs(self.basis(distance)).chunk(len(self.convolutions), dim=-1)  # 2. (P, 2F) each
         envelope = self.envelope(distance, self.cutoff).repeat(2).unsqueeze(-1)  # (2P, 1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dcnn.activations import get
 from dcnn.atoms.atoms_batch import AtomsBatch, Neighbourhoods
-from dcnn.atoms.bases import require_cutoff
+from dcnn.atoms.bases import require_cutoff, rows_of
 from dcnn.atoms.spherical import BesselBasis, SphericalBesselBasis, ZonalHarmonics, on_edges
 
 
@@ -78,7 +78,7 @@ class Embedding(nn.Module):
 
     def forward(self, batch: AtomsBatch, rbf: Tensor) -> Tensor:
         center, neighbour, radial = self.mix.weight.chunk(3, dim=1)
-        h = self.elements(batch.z)  # (N, F)
+        h = rows_of(self.elements.weight, batch, first=0)  # (N, F)
         pair = nn.functional.linear(self.act_radial(self.radial(rbf)), radial, self.mix.bias)  # (P, F)
         atoms = (h @ center.T).index_select(0, batch.edge_center)
         atoms = atoms + (h @ neighbour.T).index_select(0, batch.edge_neighbour)  # (2P, F)

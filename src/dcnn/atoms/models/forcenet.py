@@ -10,20 +10,12 @@ from torch import Tensor, nn
 
 from dcnn.activations import get
 from dcnn.atoms.atoms_batch import AtomsBatch
-from dcnn.atoms.bases import cosine_cutoff, gaussian, quarter_cosine_cutoff, require_cutoff
+from dcnn.atoms.bases import cosine_cutoff, gaussian, quarter_cosine_cutoff, require_cutoff, rows_of
 from dcnn.atoms.elements import continuous_table, radii_table
 from dcnn.atoms.models.schnet import glorot_
 
 PLACES = 7  # numbers that describe an edge: three components of the direction, four distances
-REVERSED = (
-    0,
-    1,
-    2,
-    3,
-    5,
-    4,
-    6,
-)  # where they stand for the reversed edge, whose directions change sign as well
+REVERSED = [0, 1, 2, 3, 5, 4, 6]  # where they stand for the reversed edge, whose directions change sign as well
 
 
 class Smearing(nn.Module):
@@ -109,6 +101,8 @@ class ForceNet(nn.Module):
     3. x_i ← x_i + D₂ σ(BN(D₁ (s ∘ B x_i + Σ_j B x_j ∘ W(b_ij, x_j, x_i) c(r_ij)))), for every block
     4. E = w·Σ_i σ(C x_i) + w₀
 
+    Not extensive: w₀ is added once per system, whatever its size.
+
     **Not rotation invariant**: n_ij is taken as it stands in the file. Train it with rotated copies or on
     frames that share an orientation, and do not use it where a molecule turns.
 
@@ -153,7 +147,7 @@ class ForceNet(nn.Module):
     def forward(self, batch: AtomsBatch) -> Tensor:
         """Energies (B,) of the systems in the batch."""
         require_cutoff(batch, self.cutoff)
-        elements = self.element_basis(self.elements.index_select(0, batch.z))  # (N, 9K)
+        elements = self.element_basis(rows_of(self.elements, batch, first=0))  # (N, 9K)
         x = self.embedding(elements)  # 1. (N, F)
         basis, envelope = self.pairs(batch)  # 2. (P, 7K), (2P, 1)
         matrices, biases = zip(

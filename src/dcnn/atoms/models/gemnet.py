@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch, Neighbourhoods
-from dcnn.atoms.bases import require_cutoff
+from dcnn.atoms.bases import require_cutoff, rows_of
 from dcnn.atoms.models.gemnet_layers import (
     HALF,
     Bases,
@@ -167,7 +167,7 @@ class GemNetT(nn.Module):
         angles = self.angles(vectors / distance.unsqueeze(1), batch.neighbourhoods)  # (N·n, n, L)
         basis = self.bases(self.radial(distance), angles, batch.neighbourhoods)
 
-        h = self.elements(batch.z - 1)  # 2. (N, A)
+        h = rows_of(self.elements.weight, batch, first=1)  # 2. (N, A)
         messages = [self.embed(h, basis.embedding, batch)]  # (2P, F)
         for b, interaction in enumerate(self.interactions):  # 3.
             h, m = interaction(h, messages[-1], basis.triplet[b], basis.atom[b], basis.angular, batch)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dcnn.activations import get
 from dcnn.atoms.atoms_batch import AtomsBatch
-from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff
+from dcnn.atoms.bases import Gaussians, cosine_cutoff, require_cutoff, rows_of
 
 
 class Filters(nn.Module):
@@ -94,7 +94,7 @@ class SchNet(nn.Module):
     def forward(self, batch: AtomsBatch) -> Tensor:
         """Energies (B,) of the systems in the batch."""
         require_cutoff(batch, self.cutoff)
-        x = self.embedding(batch.z)  # 1. (N, features)
+        x = rows_of(self.embedding.weight, batch, first=0)  # 1. (N, features)
         filters = self.filters(batch.pair_vectors().square().sum(-1).sqrt())  # 2. (blocks, P, F)
         for block, pair_filters in zip(self.blocks, filters, strict=True):  # 3.
             x = block(x, pair_filters, batch)
