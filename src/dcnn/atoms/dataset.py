@@ -66,6 +66,13 @@ class Dataset(Sequence[Structure]):
         """(M,) the frame numbers in the file that the dataset was read from."""
         return self._numbers
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files the frames come from (all of them, also for a selection), in order; none for Python objects."""
+        if isinstance(self._frames, Joined):
+            return tuple(file for part in self._frames.parts for file in part.files)
+        return (self.source,) if self.source else ()
+
     def where(self, number: int) -> str:
         """File and frame of one entry, for messages."""
         stored = int(self._numbers[number])

@@ -16,6 +16,8 @@ from dcnn.atoms.dataset import Dataset, join
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
 
+DEMO = Path(__file__).with_name("ethanol_xtb.npz")
+
 
 def load(
     path: str | Path | Sequence[str | Path],
@@ -66,8 +68,8 @@ def data_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
         if not files:
             raise InputError(f"{path}: no data files in this folder; looked for {', '.join(_IN_FOLDERS)}")
         return files
-    if path.exists():
-        return [path]
+    if path.exists() or path.name == "demo":
+        return [path if path.exists() else DEMO]
     files = sorted(Path(found) for found in glob(str(path))) if has_magic(str(path)) else []
     if not files:
         raise InputError(f"{path}: no such file")

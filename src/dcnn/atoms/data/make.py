@@ -247,6 +247,7 @@ def demo_dataset() -> Dataset:
     >>> demo_dataset()
     Dataset('ethanol_xtb', 2000 frames, kcal/mol, Ang)
     """
+    from dcnn.atoms.data.load import DEMO
     from dcnn.atoms.data.npz import read_npz
 
-    return read_npz(Path(__file__).with_name("ethanol_xtb.npz"))
+    return read_npz(DEMO)
