@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 
 from dcnn.errors import InputError
 from dcnn.guard import decoding
+from dcnn.safe_files import written_beside
 from dcnn.unpickle import check_pickle
 
 FORMAT_VERSION = 1
@@ -22,10 +22,8 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Writes beside `path` and renames, so that a killed run never leaves half a checkpoint."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    torch.save({"format_version": FORMAT_VERSION, **state}, partial)
-    os.replace(partial, path)
+    with written_beside(path) as partial:
+        torch.save({"format_version": FORMAT_VERSION, **state}, partial)
 
 
 def load(path: Path) -> dict[str, Any]:

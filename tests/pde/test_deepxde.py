@@ -54,7 +54,7 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize("activation", ["tanh", "irelu"])
 @pytest.mark.parametrize("name", TERMS)
 def test_every_loss_term_is_that_of_deepxde(name, activation):
-    from dcnn.experiments.bench.pair import build_pair
+    from dcnn.bench.pair import build_pair
 
     pair = build_pair(name, activation, **FEW)
     (theirs, _), (ours, _) = pair.their_gradients(), pair.our_gradients()
@@ -66,7 +66,7 @@ def test_every_loss_term_is_that_of_deepxde(name, activation):
 @pytest.mark.usefixtures("_float64")  # in float32 each side sums 7,000 rows in an order that the processor chooses
 @pytest.mark.parametrize("name", TERMS)
 def test_all_7000_points(name):
-    from dcnn.experiments.bench.pair import build_pair
+    from dcnn.bench.pair import build_pair
 
     pair = build_pair(name, **COARSE)
     (theirs, _), (ours, _) = pair.their_gradients(), pair.our_gradients()
@@ -77,8 +77,8 @@ def test_all_7000_points(name):
 
 @pytest.mark.usefixtures("_float64")
 def test_the_energy_flux_is_the_product_of_all_points_with_all():
-    from dcnn.experiments.bench.pair import build_pair
-    from dcnn.experiments.bench.published import energy_flux_x_as_published
+    from dcnn.bench.deepxde_setups import energy_flux_x_as_published
+    from dcnn.bench.pair import build_pair
 
     pair = build_pair("compressible", flux_x=energy_flux_x_as_published, **FEW)
     (theirs, _), (ours, _) = pair.their_gradients(), pair.our_gradients()

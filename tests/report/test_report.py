@@ -15,14 +15,14 @@ from dcnn.cli import train as train_command
 from dcnn.report import field, potential, write_page, write_run_page
 from dcnn.report import page as page_module
 from dcnn.report.details import examine
-from dcnn.report.entries import Entry
+from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
 from dcnn.train import Run
 
 
 @pytest.fixture(scope="module")
 def best(grid):
-    return Entry.read(grid / "schnet-best-0")
+    return ReportedRun.read(grid / "schnet-best-0")
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_crystals_have_their_cell_and_energies_per_atom():
 
 def test_residuals_on_the_page_are_those_of_the_equation(advection):
     """u_t + β u_x by central differences of the network."""
-    task = field.open_problem(Entry.read(advection))
+    task = field.open_problem(ReportedRun.read(advection))
     found = field.evaluate(task)
     points = torch.as_tensor(np.stack(np.meshgrid(*found.grid.values(), indexing="ij"), -1).reshape(-1, 2))
     h = 1e-5
@@ -154,13 +154,13 @@ def test_residuals_on_the_page_are_those_of_the_equation(advection):
     ],
 )  # fmt: skip
 def test_fields_in_the_plane_are_mapped(tmp_path, train_pde, problem, parameters, titles):
-    section = examine(Entry.read(train_pde(tmp_path / "run", problem, **parameters)))
+    section = examine(ReportedRun.read(train_pde(tmp_path / "run", problem, **parameters)))
     shown = [figure.title for row in section.figures for figure in row]
     assert set(titles) <= set(shown), shown
 
 
 def test_a_problem_without_a_solution_is_shown_without_errors(advection):
-    task = field.open_problem(Entry.read(advection))
+    task = field.open_problem(ReportedRun.read(advection))
     task.reference = None
     found = field.evaluate(task)
     assert found.reference == {}
@@ -169,7 +169,7 @@ def test_a_problem_without_a_solution_is_shown_without_errors(advection):
 
 
 def test_a_constant_network_is_called_so(advection):
-    entry = Entry.read(advection)
+    entry = ReportedRun.read(advection)
     entry.values["test"] |= {"collapsed": True}
     assert "Collapsed" in examine(entry).notes[0]
     entry.values["test"] |= {"collapsed": False, "nrmse": 1.1, "constant_nrmse": 1.0}

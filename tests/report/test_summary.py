@@ -10,8 +10,8 @@ from dcnn.errors import InputError
 from dcnn.report import write_page
 from dcnn.report.curves import at_a_glance, colouring, validation_curves
 from dcnn.report.entries import find_runs, groups
-from dcnn.report.numbers import Metric
 from dcnn.report.summary import Stat, compare, summarise
+from dcnn.results.metrics import Metric
 from dcnn.train import Run
 from dcnn.train.fit import as_config
 

@@ -17,10 +17,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from dcnn._version import __version__
 from dcnn.atoms.atoms_batch import AtomsBatch, Edges
 from dcnn.atoms.batching import collate
-from dcnn.atoms.data.write import replacing
 from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
 from dcnn.errors import DcnnError, InputError
+from dcnn.safe_files import written_beside
 
 INPUTS = ("z", "positions", "pair_i", "pair_j", "shift", "cell", "system")
 METADATA = "dcnn.json"  # name of the extra file in a torch.export package
@@ -133,7 +133,7 @@ def export(
         "max_neighbours": slots,
         "dtype": str(potential.dtype).removeprefix("torch."),
     }
-    with replacing(path) as temporary, warnings.catch_warnings(action="ignore"):  # torch's, about itself
+    with written_beside(path) as temporary, warnings.catch_warnings(action="ignore"):  # torch's, about itself
         if aot:
             options = {"aot_inductor.metadata": {METADATA: json.dumps(about)}}
             torch._inductor.aoti_compile_and_package(program, package_path=str(temporary), inductor_configs=options)

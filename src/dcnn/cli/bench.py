@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dcnn.cli.progress import progress
+from dcnn.bench.timing import CLOCKS, Comparison
 from dcnn.errors import InputError
-from dcnn.experiments.bench.timing import CLOCKS, Comparison
+from dcnn.progress import progress
 
 app = typer.Typer(help="Time and memory of a training step on this machine.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def pde(
 
     Example: dcnn bench pde --problems advection,compressible --rounds 40 -o bench.json
     """
-    from dcnn.experiments.bench.pde import compare_pde  # imports deepxde
+    from dcnn.bench.pde_steps import compare_pde  # imports deepxde
 
     _check_conditions(threads, clock)
     with progress("dcnn bench pde", "problems") as show:
@@ -76,7 +76,7 @@ def atoms(
 
     Example: dcnn bench atoms --models schnet,gemnet --threads 1 --data crystals.xyz --cutoff 4
     """
-    from dcnn.experiments.bench.atoms import compare_atoms
+    from dcnn.bench.potential_steps import compare_atoms
 
     _check_conditions(threads, clock)
     with progress("dcnn bench atoms", "networks") as show:

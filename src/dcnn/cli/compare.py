@@ -12,12 +12,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dcnn.cli.progress import watching
-from dcnn.experiments import engine
-from dcnn.experiments.compare import SHOWN, cells_of, table
-from dcnn.experiments.grid import write_json
-from dcnn.experiments.store import here
+from dcnn.grid import engine
+from dcnn.grid.cells import write_json
+from dcnn.grid.comparison import budget_words, cells_of
+from dcnn.grid.store import local_copy
+from dcnn.progress import watching
 from dcnn.report import write_page
+from dcnn.results.metrics import METRICS
+from dcnn.results.statistics import table
 
 
 def compare(
@@ -44,14 +46,12 @@ def compare(
     Finished runs in the output folder are kept: an interrupted comparison goes on where it stopped.
     """
     engine.check(on)
-    if epochs is not None and minutes is not None:
-        raise typer.BadParameter("give --epochs or --minutes, not both")
-    budget = f"training.epochs={epochs}" if epochs else f"training.minutes={minutes}" if minutes else None
-    cells = cells_of(target, recipes.split(","), model or [None], seeds, budget, overrides or [])
+    words = budget_words(overrides or [], epochs, minutes)
+    cells = cells_of(target, [name.strip() for name in recipes.split(",")], model or [None], seeds, words)
     console = Console(stderr=as_json)
     with watching(console, len(cells)) as watch:
         runs = engine.run(cells, output, on, jobs, watch)
-    local = here(output)
+    local = local_copy(output)
     write_json(local / "compare.json", runs, target=target)
     title, typed = f"{Path(target).stem}: {recipes.replace(',', ', ')}", shlex.join(["dcnn", *sys.argv[1:]])
     page = write_page([run["folder"] for run in runs], local / "compare.html", title, command=typed)
@@ -65,10 +65,11 @@ def compare(
 
 def _shown(runs: list[dict[str, object]], target: str) -> Table:
     rows = table(runs)
-    names = [name for name in SHOWN if any(name in row["errors"] for row in rows)]
-    shown = Table("model", "recipe", *(SHOWN[name] for name in names), "runs", title=f"test errors on {target}")
+    metrics = [metric for metric in METRICS if any(metric.name in row["errors"] for row in rows)]
+    labels = [metric.label for metric in metrics]
+    shown = Table("model", "recipe", *labels, "runs", title=f"test errors on {target}")
     for row in rows:
-        cells = [_number(row["errors"].get(name)) for name in names]
+        cells = [_number(row["errors"].get(metric.name)) for metric in metrics]
         failed = f" ({row['diverged']} diverged)" if row["diverged"] else ""
         shown.add_row(str(row["model"] or ""), row["recipe"], *cells, f"{row['runs']}{failed}")
     return shown

@@ -10,16 +10,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dcnn.atoms.data import Recipe, inspect, load, write
 from dcnn.atoms.data import make as make_frames
-from dcnn.cli.progress import progress
 from dcnn.errors import InputError
-from dcnn.experiments.fetch import DATASETS, choose, unpack
-from dcnn.experiments.fetch import fetch as fetch_file
+from dcnn.fetch import DATASETS, choose, unpack
+from dcnn.fetch import fetch as fetch_file
 from dcnn.pde.cache import cache_directory
+from dcnn.progress import progress
 
 app = typer.Typer(help="Look at, make, convert and fetch files of labelled frames.", no_args_is_help=True)
 
@@ -83,16 +82,8 @@ def make(
         raise InputError(f"{path}: exists already; give another name with -o")
     recipe = Recipe(temperature, engine, every, equilibrate, offset=offset, seed=seed)
     console = Console(soft_wrap=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"{molecule} at {temperature:g} K", total=frames)
-
-        def shown(done: int, total: int) -> None:
-            bar.update(task, completed=done)
-            if not console.is_terminal and done % max(1, total // 20) == 0:
-                console.print(f"{done} of {total} frames", highlight=False)
-
-        make_frames(molecule, frames, path, recipe, shown)
+    with progress(f"{molecule} at {temperature:g} K", "frames", console) as show:
+        make_frames(molecule, frames, path, recipe, show)
     console.print(f"{frames} frames in {path}", highlight=False)
 
 

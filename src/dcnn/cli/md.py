@@ -12,7 +12,7 @@ import typer
 from dcnn import atoms
 from dcnn.atoms.dynamics import Simulation, simulate
 from dcnn.cli.frames import own_test_frames
-from dcnn.cli.progress import progress
+from dcnn.progress import progress
 
 
 def md(

@@ -10,7 +10,7 @@ import typer
 
 from dcnn import atoms
 from dcnn.atoms.data.write import check_output
-from dcnn.cli.progress import progress
+from dcnn.progress import progress
 
 
 def predict(

@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dcnn.cli.progress import watching
+from dcnn import paper
 from dcnn.cli.reproduced import shown, write_report
 from dcnn.errors import InputError
-from dcnn.experiments import engine, paper
-from dcnn.experiments.grid import write_json
-from dcnn.experiments.paper.cost import estimate
-from dcnn.experiments.store import here
+from dcnn.grid import engine
+from dcnn.grid.cells import write_json
+from dcnn.grid.store import local_copy
+from dcnn.paper.cost import estimate
+from dcnn.progress import watching
 from dcnn.train.run import finite_or_none
 
 
@@ -57,7 +58,6 @@ def reproduce(
     plan = paper.plan(paper.get(name), options)
     output = output or f"runs/{name}-{scale}"
     folder = cells or f"{output.rstrip('/')}/cells"
-    paper.check_folder(plan.cells, here(folder))
     console = Console(stderr=as_json, soft_wrap=True)
     console.print(plan.title, highlight=False, markup=False)
     if scale == "paper":
@@ -66,7 +66,7 @@ def reproduce(
         runs = engine.run(plan.cells, folder, on, jobs, watch)
     command = shlex.join(["dcnn", *sys.argv[1:]])
     rows = paper.rows(plan, runs)
-    local = here(output)
+    local = local_copy(output)
     local.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {
         "name": name,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table as TerminalTable
 
-from dcnn.experiments import paper
+from dcnn import paper
 from dcnn.report import Figure, Table, series_figure, write_page
 from dcnn.report.numbers import short, with_spread
 

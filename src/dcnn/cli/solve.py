@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dcnn.errors import InputError
 from dcnn.pde import problems
 from dcnn.pde.generate import generate
+from dcnn.progress import progress
 
 
 def solve(
@@ -34,20 +33,17 @@ def solve(
     Example: dcnn solve advection -o advection.hdf5 --samples 100 beta=0.4
     """
     given = read_settings(settings or [])
+    for name in ("sample", "seed"):
+        if name in given:
+            raise InputError(f"{name}={given[name]}: every solution has its own; give --samples and --seed")
+    if "resolution" in given and resolution is not None:
+        raise InputError("give resolution=… or --resolution, not both")
     if resolution is not None:
         given["resolution"] = resolution
     chosen = problems.get(problem, **given)
-    progress = generate(chosen, output, samples, seed)
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task(f"solving {problem}", total=samples)
-            for ready in progress:
-                bar.update(task, completed=ready)
-    else:
-        for ready in progress:
-            typer.echo(f"{problem}: {ready} of {samples} samples", err=True)
+    with progress(f"solving {problem}", "samples") as show:
+        for ready in generate(chosen, output, samples, seed):
+            show(ready, samples)
     size = output.stat().st_size
     if as_json:
         typer.echo(json.dumps({"file": str(output), "samples": samples, "bytes": size}))

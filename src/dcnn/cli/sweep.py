@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from dcnn.cli.progress import watching
-from dcnn.experiments import engine
-from dcnn.experiments.sweep import define, run_sweep
+from dcnn.grid import engine
+from dcnn.grid.comparison import budget_words
+from dcnn.grid.search import define, run_search
+from dcnn.grid.store import local_copy
+from dcnn.progress import watching
 
 
 def sweep(
@@ -27,26 +28,21 @@ def sweep(
     epochs: Annotated[int | None, typer.Option(help="budget of a trial that is not stopped, in epochs")] = None,
     minutes: Annotated[float | None, typer.Option(help="budget of a trial that is not stopped, in minutes")] = None,
     seed: Annotated[int, typer.Option(help="of the trials and of what is drawn")] = 0,
-    on: Annotated[str, typer.Option(help="ray (embedded), ray:HOST:PORT or ray://HOST:PORT (a cluster)")] = "ray",
+    on: Annotated[str, typer.Option(help="local, ray (embedded), ray:HOST:PORT or ray://HOST:PORT")] = "local",
     jobs: Annotated[int, typer.Option(help="trials at the same time on this machine")] = 2,
     output: Annotated[str, typer.Option("--output", "-o", help="folder of the trials and best.yaml")] = "runs/sweep",
     as_json: Annotated[bool, typer.Option("--json", help="print all trials as JSON")] = False,
 ) -> None:
-    """Search hyper-parameters with Ray Tune; trials whose validation error lags behind are stopped early (ASHA).
+    """Search hyper-parameters at random; trials whose validation error lags behind are stopped early (ASHA).
 
     Example: dcnn sweep ethanol.npz "training.stages.0.learning_rate=loguniform(1e-4,1e-2)" --samples 12 --minutes 5
     """
     engine.check(on)
-    if on == "local":
-        raise typer.BadParameter("a sweep runs on Ray: --on ray starts one on this machine")
-    if epochs is not None and minutes is not None:
-        raise typer.BadParameter("give --epochs or --minutes, not both")
-    budget = f"training.epochs={epochs}" if epochs else f"training.minutes={minutes}" if minutes else ""
-    defined = define(target, pairs, recipe, model, seed, budget)
+    defined = define(target, budget_words(pairs, epochs, minutes), recipe, model, seed)
     console = Console(stderr=as_json)
     with watching(console, samples, "trials") as watch:
-        rows = run_sweep(defined, output, samples, on, jobs, watch)
-    best = Path(output) / "best.yaml"
+        rows = run_search(defined, output, samples, on, jobs, watch)
+    best = local_copy(output) / "best.yaml"
     if as_json:
         finite = [{**row, "score": row["score"] if math.isfinite(row["score"]) else None} for row in rows]
         typer.echo(json.dumps({"trials": finite, "best": str(best)}, indent=2))

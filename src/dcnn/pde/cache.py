@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dcnn.pde.solution import Solution
+from dcnn.safe_files import written_beside
 
 VERSION = 1  # raise when a solver changes its results
 
@@ -50,11 +50,8 @@ def read_solution(path: Path) -> Solution | None:
 
 
 def write_solution(path: Path, solution: Solution) -> None:
-    """Write a solution beside its place and rename it, so that a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Whole or not at all: a reader never sees half a file."""
     arrays: dict[str, Any] = {f"g:{k}": v for k, v in solution.grid.items()}
     arrays |= {f"f:{k}": v for k, v in solution.fields.items()}
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-    with os.fdopen(handle, "wb") as file:
+    with written_beside(path, shared=True) as partial, partial.open("wb") as file:
         np.savez(file, source=np.array(solution.source), **arrays)
-    os.replace(name, path)

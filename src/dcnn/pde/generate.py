@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from dcnn.pde import pdebench
 from dcnn.pde.cache import read_solution, write_solution
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
+from dcnn.safe_files import written_beside
 
 
 class _Parts(Sequence[Solution]):
@@ -63,10 +63,9 @@ def generate(problem: Problem, path: str | Path, samples: int = 1, seed: int = 0
             write_solution(parts.path(index), _solve(problem, index, seed))
             note.write_text(json.dumps(settings))  # not before a first success: wrong settings leave no trace
         yield index + 1
-    half_done = parts.folder / "whole.hdf5"
     attributes = {**problem.parameters, "problem": problem.name, "seed": seed, "dcnn": json.dumps(settings)}
-    pdebench.write(half_done, parts, attributes, [_config(problem, parts[0], seed + i) for i in range(samples)])
-    os.replace(half_done, path)
+    with written_beside(path) as partial:
+        pdebench.write(partial, parts, attributes, [_config(problem, parts[0], seed + i) for i in range(samples)])
     shutil.rmtree(parts.folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import generator, where_large
 from dcnn.pde.solution import Solution
 from dcnn.pde.solution_errors import collapsed, errors
+from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
 
 _TRAIN, _FRESH, _ADAPTIVE = range(3)  # streams of random numbers
@@ -173,7 +175,8 @@ class PdeTask:
 
         mse: mean square error over the domain. nrmse: the paper's metric (last 20 times). nrmse_domain: of all
         times. constant_nrmse: of the best constant fields, to be read beside nrmse. residual_rms_*: of every
-        equation, loss: of all terms with their weights, on fresh points. collapsed: the network is one constant.
+        equation, loss: of all terms with their weights, unit_loss: mean squares in natural units whatever the weights
+        and norms, on fresh points. collapsed: the network is one constant.
         """
         assert isinstance(network, PdeNetwork | Windows)
         found: dict[str, Any] = {}
@@ -181,7 +184,9 @@ class PdeTask:
             found |= errors(network, self.reference, coarse=split != "test")
         fresh = self._fresh(1 if split == "test" else 0)
         with torch.no_grad():
-            values = term_values(self.terms, self._residuals(self.truth, network, fresh))
+            residuals = self._residuals(self.truth, network, fresh)
+            values = term_values(self.terms, residuals)
+        found["unit_loss"] = sum(float((r / self._units[name]).square().mean()) for name, r in residuals.items())
         found["loss"] = sum(term.weight_at(0) * float(values[term.name]) for term in self.terms if term.name in values)
         found |= {f"residual_rms_{name}": float(values[name]) ** 0.5 for name in self.truth.equations if name in values}
         found |= {f"parameter_{name}": float(value.detach()) for name, value in self.problem.unknowns.items()}
@@ -189,6 +194,10 @@ class PdeTask:
             found["terms"] = {name: float(value) for name, value in values.items()}
             found["collapsed"] = collapsed(network, fresh.interior)
         return found
+
+    @cached_property
+    def _units(self) -> dict[str, float]:
+        return term_units(self.truth, self.conditions)
 
     def _fresh(self, stream: int) -> Points:
         """Points of the validation (0) or the test (1): drawn independently of all points of the training."""

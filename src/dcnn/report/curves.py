@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dcnn.report.chart import BOTTOM, COLOURS, Chart, Figure
-from dcnn.report.entries import Entry, Group
-from dcnn.report.numbers import METRICS
+from dcnn.report.entries import ReportedRun, RunGroup
 from dcnn.report.summary import Row
+from dcnn.results.metrics import METRICS
 
 MOST_POINTS = 120  # of one curve
 _NAMES = {metric.name: metric.label for metric in METRICS} | {
@@ -20,7 +20,7 @@ _NAMES = {metric.name: metric.label for metric in METRICS} | {
 Series = Mapping[str, Sequence[tuple[float, float, float | None]]]
 
 
-def term_curves(entry: Entry) -> list[Figure]:
+def term_curves(entry: ReportedRun) -> list[Figure]:
     """The training terms of one run over its steps: raw values, and the weighted ones where they differ."""
     rows = entry.metrics
     columns = list(rows[0]) if rows else []
@@ -40,7 +40,7 @@ def term_curves(entry: Entry) -> list[Figure]:
     return figures
 
 
-def validation_curves(groups: Sequence[Group]) -> list[Figure]:
+def validation_curves(groups: Sequence[RunGroup]) -> list[Figure]:
     """Validation errors over the steps, data by data; one colour a group, one line a seed."""
     figures: list[Figure] = []
     for data, members in _by_data(groups):
@@ -56,9 +56,9 @@ def validation_curves(groups: Sequence[Group]) -> list[Figure]:
     return figures
 
 
-def own_validation_curves(entry: Entry) -> list[Figure]:
+def own_validation_curves(entry: ReportedRun) -> list[Figure]:
     """Validation errors of one run: errors of one family (nRMSE of every field, residuals) share a chart."""
-    group = Group(entry.data, entry.model, entry.recipe, "", (entry,))
+    group = RunGroup(entry.data, entry.model, entry.recipe, "", (entry,))
     families: dict[str, list[str]] = {}
     for name in _validated([group]):
         families.setdefault(next((f for f in ("nrmse", "residual_rms") if name.startswith(f)), name), []).append(name)
@@ -73,14 +73,14 @@ def own_validation_curves(entry: Entry) -> list[Figure]:
     return figures
 
 
-def _validated(groups: Sequence[Group]) -> list[str]:
+def _validated(groups: Sequence[RunGroup]) -> list[str]:
     """Names of the validation errors; not those in other units, nor what does not change."""
     columns = dict.fromkeys(c for g in groups for entry in g.entries for row in entry.metrics[:1] for c in row)
     names = [c.removeprefix("validation_") for c in columns if c.startswith("validation_")]
     return [n for n in names if n not in ("efwt", "constant_nrmse") and not n.endswith(("_eV", "_eV_A"))]
 
 
-def _finish(figures: list[Figure], chart: Chart, title: str, with_constant: Sequence[Group]) -> None:
+def _finish(figures: list[Figure], chart: Chart, title: str, with_constant: Sequence[RunGroup]) -> None:
     constant = _constant(with_constant)
     if constant is not None:
         chart.level(constant, 7, "best constant fields")
@@ -88,13 +88,13 @@ def _finish(figures: list[Figure], chart: Chart, title: str, with_constant: Sequ
         figures.append(chart.figure(title))
 
 
-def _by_data(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
+def _by_data(groups: Sequence[RunGroup]) -> list[tuple[str, list[RunGroup]]]:
     """(", name" if there are several, groups) of every data set."""
     names = list(dict.fromkeys(group.data for group in groups))
     return [(f", {name}" if len(names) > 1 else "", [g for g in groups if g.data == name]) for name in names]
 
 
-def colouring(groups: Sequence[Group]) -> list[tuple[int, str]]:
+def colouring(groups: Sequence[RunGroup]) -> list[tuple[int, str]]:
     """(colour, legend) of every group: each its own while colours last, one a recipe beyond that."""
     if len(groups) <= COLOURS:
         return [(n, group.label(groups)) for n, group in enumerate(groups)]
@@ -107,12 +107,12 @@ def _validation_title(name: str) -> str:
     return title[0].upper() + title[1:] if name in ("loss", "residual_rms") else f"Validation {title}"
 
 
-def _constant(groups: Sequence[Group]) -> float | None:
+def _constant(groups: Sequence[RunGroup]) -> float | None:
     found = [e.test["constant_nrmse"] for g in groups for e in g.entries if e.test.get("constant_nrmse") is not None]
     return found[0] if found else None
 
 
-def _curve(chart: Chart, entry: Entry, column: str, colour: int, label: str, style: str) -> None:
+def _curve(chart: Chart, entry: ReportedRun, column: str, colour: int, label: str, style: str) -> None:
     steps, values = _column(entry.metrics, "step"), _column(entry.metrics, column)
     kept = [(s, v) for s, v in zip(steps, values, strict=True) if math.isfinite(v)]
     if not kept:

@@ -8,22 +8,22 @@ from typing import Any
 
 from dcnn.audit import Audit
 from dcnn.errors import InputError
-from dcnn.report import field as pde
-from dcnn.report import potential
+from dcnn.report import atoms_charts as potential
+from dcnn.report import pde_charts as pde
 from dcnn.report.chart import Figure
 from dcnn.report.curves import own_validation_curves, term_curves
-from dcnn.report.entries import Entry
+from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
 from dcnn.report.numbers import duration, short
 from dcnn.train.config import AtomsConfig, to_yaml
 
 
 @dataclass
-class Section:
+class RunSection:
     """What the template shows of one run."""
 
     title: str
-    entry: Entry
+    entry: ReportedRun
     facts: list[tuple[str, str]] = field(default_factory=list)
     curves: list[Figure] = field(default_factory=list)
     figures: list[list[Figure]] = field(default_factory=list)  # rows
@@ -45,12 +45,12 @@ class Section:
         return f"dcnn train {shlex.quote(str(folder / 'config.yaml'))} -o {shlex.quote(f'{folder}-again')}"
 
 
-def examine(entry: Entry, title: str = "", alone: bool = False) -> Section:
+def examine(entry: ReportedRun, title: str = "", alone: bool = False) -> RunSection:
     """Everything about one run; what cannot be had (its data file is gone, say) is noted and left out.
 
     alone: validation curves are shown here, because there is no comparison that shows them.
     """
-    section = Section(title or entry.name, entry, _facts(entry), term_curves(entry))
+    section = RunSection(title or entry.name, entry, _facts(entry), term_curves(entry))
     if alone:
         section.curves += own_validation_curves(entry)
     if entry.diverged:
@@ -70,7 +70,7 @@ def examine(entry: Entry, title: str = "", alone: bool = False) -> Section:
     return section
 
 
-def _facts(entry: Entry) -> list[tuple[str, str]]:
+def _facts(entry: ReportedRun) -> list[tuple[str, str]]:
     values = entry.values
     found = [("status", entry.status), ("data", entry.data), ("model", entry.model), ("recipe", entry.recipe)]
     found.append(("seed", str(entry.seed)))
@@ -84,7 +84,7 @@ def _facts(entry: Entry) -> list[tuple[str, str]]:
     return found
 
 
-def _potential(section: Section) -> None:
+def _potential(section: RunSection) -> None:
     task, of = potential.open_potential(section.entry)
     found = potential.predict(task, of)
     section.figures = [potential.figures(found)]
@@ -93,9 +93,9 @@ def _potential(section: Section) -> None:
     section.audit = potential.look_closely(task)
 
 
-def _field(section: Section) -> None:
+def _field(section: RunSection) -> None:
     task = pde.open_problem(section.entry)
-    section.errors = pde.honesty(section.entry)
+    section.errors = pde.error_rows(section.entry)
     test = section.entry.test
     if test.get("collapsed"):
         section.notes.append(

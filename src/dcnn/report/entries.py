@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError
-from dcnn.report.numbers import METRICS, Metric
+from dcnn.results.metrics import METRICS, Metric
 from dcnn.train import AtomsConfig, PdeConfig, Run
 
 _NOT_A_VARIANT = ("seed", "recipe", "training.threads", "training.loggers", "training.devices")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReportedRun:
     """One run: its configuration, its result (empty while it is not finished) and its learning curves."""
 
     run: Run
@@ -25,7 +25,7 @@ class Entry:
     values: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: Path) -> Entry:
+    def read(cls, folder: Path) -> ReportedRun:
         run = Run.open(folder)
         try:
             values = run.result().values if run.result_file.exists() else {}
@@ -79,21 +79,21 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that differ in nothing but their seed."""
 
     data: str
     model: str
     recipe: str
     variant: str
-    entries: tuple[Entry, ...] = field(repr=False)
+    entries: tuple[ReportedRun, ...] = field(repr=False)
 
     @property
     def key(self) -> tuple[str, ...]:
         """What published numbers are looked up by: (data, model, recipe), and the variant if there is one."""
         return (self.data, self.model, self.recipe, *([self.variant] if self.variant else []))
 
-    def label(self, others: Sequence[Group]) -> str:
+    def label(self, others: Sequence[RunGroup]) -> str:
         """The parts of the key that tell this group from the others."""
         columns = zip(*((g.data, g.model, g.recipe, g.variant) for g in others), strict=True)
         own = (self.data, self.model, self.recipe, self.variant)
@@ -101,7 +101,7 @@ class Group:
         return " · ".join(parts) or self.recipe
 
     @property
-    def typical(self) -> Entry:
+    def typical(self) -> ReportedRun:
         """The run with the middle error: what a page looks at closely."""
         metric = ranking(self.entries)
         scored = [(e.error(metric), n) for n, e in enumerate(self.entries)] if metric else []
@@ -109,9 +109,9 @@ class Group:
         return self.entries[good[(len(good) - 1) // 2][1]] if good else self.entries[0]
 
 
-def find_runs(paths: Iterable[Path | str]) -> list[Entry]:
+def find_runs(paths: Iterable[Path | str]) -> list[ReportedRun]:
     """The runs in these folders: each is a run, or holds runs at any depth (as `dcnn compare` leaves them)."""
-    found: dict[Path, Entry] = {}
+    found: dict[Path, ReportedRun] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise InputError(f"{path}: no such folder; give run folders, or a folder that holds them")
@@ -119,20 +119,20 @@ def find_runs(paths: Iterable[Path | str]) -> list[Entry]:
         if not inside:
             raise InputError(f"{path}: holds no run (no config.yaml); runs are made by `dcnn train` and `dcnn compare`")
         for folder in inside:
-            found.setdefault(folder.resolve(), Entry.read(folder))
+            found.setdefault(folder.resolve(), ReportedRun.read(folder))
     if not found:
         raise InputError("give at least one run folder")
     return list(found.values())
 
 
-def groups(entries: Sequence[Entry]) -> list[Group]:
+def groups(entries: Sequence[ReportedRun]) -> list[RunGroup]:
     """Runs that share everything but the seed, in the order in which they were given.
 
     Runs of the same data, model and recipe whose configurations differ (a weight, a number of frames) become
     groups of their own, told apart by the keys that differ.
     """
     flat = {id(e): flatten(e.config.model_dump(mode="json")) for e in entries}
-    found: dict[tuple[str, str, str, str], list[Entry]] = {}
+    found: dict[tuple[str, str, str, str], list[ReportedRun]] = {}
     for entry in entries:
         name = (entry.data, entry.model, entry.recipe)
         same = [flat[id(e)] for e in entries if (e.data, e.model, e.recipe) == name]
@@ -141,7 +141,7 @@ def groups(entries: Sequence[Entry]) -> list[Group]:
         differing = [key for key in keys if any(other.get(key) != mine.get(key) for other in same)]
         variant = ", ".join(f"{key}={mine.get(key)}" for key in differing[:3])
         found.setdefault((*name, variant), []).append(entry)
-    return [Group(*key, entries=tuple(members)) for key, members in found.items()]
+    return [RunGroup(*key, entries=tuple(members)) for key, members in found.items()]
 
 
 def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -156,12 +156,12 @@ def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return flat
 
 
-def shown_metrics(entries: Sequence[Entry]) -> list[Metric]:
+def shown_metrics(entries: Sequence[ReportedRun]) -> list[Metric]:
     """The errors of `METRICS` that at least one run has."""
     return [metric for metric in METRICS if any(metric.name in entry.test for entry in entries)]
 
 
-def ranking(entries: Sequence[Entry]) -> Metric | None:
+def ranking(entries: Sequence[ReportedRun]) -> Metric | None:
     """The error by which runs are put in order."""
     shown = shown_metrics(entries)
     return shown[0] if shown else None

@@ -8,7 +8,7 @@ import numpy as np
 from ase.data import chemical_symbols, covalent_radii
 from ase.data.colors import jmol_colors
 
-from dcnn.report.potential import Predictions, chosen_frames, frame_errors
+from dcnn.report.atoms_charts import Predictions, chosen_frames, frame_errors
 
 MOST_ATOMS = 400
 STRETCH = 1.2  # a bond is shorter than this times the sum of the covalent radii

@@ -11,11 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dcnn.report.chart import Figure
 from dcnn.report.curves import at_a_glance, validation_curves
 from dcnn.report.details import examine
-from dcnn.report.entries import Entry, Group, find_runs, groups, ranking, shown_metrics
+from dcnn.report.entries import ReportedRun, RunGroup, find_runs, groups, ranking, shown_metrics
 from dcnn.report.numbers import duration, short
 from dcnn.report.summary import Published, Row, summarise
 from dcnn.report.table import Table
-from dcnn.train.run import write_whole
+from dcnn.safe_files import write_whole
 
 MOST_BYTES = 1_900_000
 _PARTS = ("data", "model", "recipe")
@@ -73,14 +73,14 @@ def write_run_page(folder: Path | str) -> Path:
     return write_page([folder], Path(folder) / "report.html")
 
 
-def _heading(kinds: Sequence[Group]) -> str:
+def _heading(kinds: Sequence[RunGroup]) -> str:
     """What the runs are about: `ethanol: schnet, best`, `advection: original, paper, best`."""
     data, models, recipes = (list(dict.fromkeys(getattr(k, name) for k in kinds)) for name in _PARTS)
     words = [*(models if len(models) == 1 or len(recipes) == 1 else []), *recipes]
     return f"{', '.join(data)}: {', '.join(words)}"
 
 
-def _score(group: Group) -> float:
+def _score(group: RunGroup) -> float:
     metric = ranking(group.entries)
     error = group.typical.error(metric) if metric else None
     if metric is None or error is None:
@@ -88,14 +88,14 @@ def _score(group: Group) -> float:
     return error if metric.lower_is_better else -error
 
 
-def _title(group: Group, others: Sequence[Group]) -> str:
+def _title(group: RunGroup, others: Sequence[RunGroup]) -> str:
     if len(others) == 1:
         return "The run" if len(group.entries) == 1 else f"A typical run (seed {group.typical.seed})"
     seed = f", seed {group.typical.seed} of {len(group.entries)}" if len(group.entries) > 1 else ""
     return group.label(others) + seed
 
 
-def _context(entries: Sequence[Entry], rows: Sequence[Row], title: str) -> dict[str, Any]:
+def _context(entries: Sequence[ReportedRun], rows: Sequence[Row], title: str) -> dict[str, Any]:
     metrics = [cell.metric for cell in rows[0].cells]
     columns = [name for name in ("data", "model", "variant") if len({getattr(r.group, name) for r in rows}) > 1]
     references = list(dict.fromkeys(row.reference.recipe for row in rows if row.reference))

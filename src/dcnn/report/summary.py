@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from dcnn.report.entries import Group, ranking, shown_metrics
-from dcnn.report.numbers import Metric, short, with_spread
+from dcnn.report.entries import RunGroup, ranking, shown_metrics
+from dcnn.report.numbers import short, with_spread
+from dcnn.results.metrics import Metric
 
 Published = Mapping[tuple[str, ...], Mapping[str, float]]
 
@@ -40,7 +41,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ErrorCell:
     """One error of one group: ours, the published one, and both compared with the reference row."""
 
     metric: Metric
@@ -60,9 +61,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    group: Group
-    cells: tuple[Cell, ...]
-    reference: Group | None  # what this row is compared with; None for the reference itself
+    group: RunGroup
+    cells: tuple[ErrorCell, ...]
+    reference: RunGroup | None  # what this row is compared with; None for the reference itself
 
     @property
     def runs(self) -> str:
@@ -74,7 +75,7 @@ class Row:
         return f"{count} ({', '.join(notes)})" if notes else str(count)
 
 
-def summarise(groups: Sequence[Group], published: Published | None = None, reference: str = "original") -> list[Row]:
+def summarise(groups: Sequence[RunGroup], published: Published | None = None, reference: str = "original") -> list[Row]:
     """A row for each group; it is compared with the `reference` recipe on the same data, or else with the best."""
     entries = [entry for group in groups for entry in group.entries]
     metrics = [m for m in shown_metrics(entries) if m.name != "nrmse_domain"]
@@ -92,7 +93,7 @@ def summarise(groups: Sequence[Group], published: Published | None = None, refer
             rivals = [stats[id(g)][metric.name] for g in groups if g.data == group.data]
             compared = metric.name != "constant_nrmse"
             cells.append(
-                Cell(
+                ErrorCell(
                     metric,
                     ours,
                     paper,
@@ -105,7 +106,7 @@ def summarise(groups: Sequence[Group], published: Published | None = None, refer
     return rows
 
 
-def statistic(group: Group, metric: Metric) -> Stat | None:
+def statistic(group: RunGroup, metric: Metric) -> Stat | None:
     """Over the runs that did not diverge."""
     found = [value for value in (entry.error(metric) for entry in group.entries) if value is not None]
     if not found:
@@ -148,7 +149,7 @@ def _how_much(ours: float, theirs: float) -> str:
     return f"{abs(ours / theirs - 1) * 100:.0f} % {side}" if ratio < 1.995 else f"{short(ratio, 2)}× {side}"
 
 
-def _reference_of(group: Group, groups: Sequence[Group], recipe: str) -> Group | None:
+def _reference_of(group: RunGroup, groups: Sequence[RunGroup], recipe: str) -> RunGroup | None:
     """The group to compare with: same data and, if possible, same model and variant; None for itself."""
     rivals = [g for g in groups if g.data == group.data]
     named = [g for g in rivals if g.recipe == recipe]
@@ -164,7 +165,7 @@ def _reference_of(group: Group, groups: Sequence[Group], recipe: str) -> Group |
     return None if best is group else best
 
 
-def _published(known: Published, group: Group, metric: Metric) -> float | None:
+def _published(known: Published, group: RunGroup, metric: Metric) -> float | None:
     return known.get(group.key, {}).get(metric.name)
 
 

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 from rich.console import Console as RichConsole
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from dcnn.progress import ProgressBar
 from dcnn.train.config import Training
 from dcnn.train.run import Result
 
@@ -31,28 +31,25 @@ class TerminalConsole(Console):
 
     def __init__(self, console: RichConsole, title: str = "training") -> None:
         self.console, self.title = console, title
-        self.bar: Progress | None = None
-        self.bar_task: TaskID | None = None
+        self.bar: ProgressBar | None = None
         self.used, self.shown = 0.0, -1.0
 
     def start(self, folder: Path, settings: Training) -> None:
         self.console.print(f"{self.title} → {folder}")
         if self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-            self.bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
-            self.bar_task = self.bar.add_task("", total=1.0)
+            self.bar = ProgressBar("", console=self.console)
             self.bar.start()
 
     def note(self, text: str) -> None:
-        if self.bar and self.bar_task is not None:
-            self.bar.update(self.bar_task, description=text)
+        if self.bar:
+            self.bar.show(min(self.used, 1.0), 1.0, text)
         else:
             self.console.print(text, soft_wrap=True, highlight=False)
 
     def step(self, used: float, step: int) -> None:
         self.used = used
-        if self.bar and self.bar_task is not None and step % 10 == 0:
-            self.bar.update(self.bar_task, completed=min(used, 1.0))
+        if self.bar and step % 10 == 0:
+            self.bar.show(min(used, 1.0), 1.0)
 
     def row(self, row: dict[str, float], status: str) -> None:
         errors = [

@@ -7,12 +7,12 @@ import io
 import json
 import logging
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError
+from dcnn.safe_files import write_whole
 from dcnn.train.config import AtomsConfig, PdeConfig, read_yaml, to_yaml, validate
 
 
@@ -138,12 +138,6 @@ class Run:
 
 def _cells(row: dict[str, float]) -> dict[str, str]:
     return {key: "" if math.isnan(value) else f"{value:.9g}" for key, value in row.items()}
-
-
-def write_whole(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    os.replace(partial, path)
 
 
 def finite_or_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from dcnn.atoms.data.write import replacing
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError, unknown
+from dcnn.safe_files import written_beside
 
 NAMES = {  # everyday names of molecules in ASE's collection
     "acetic acid": "CH3COOH",
@@ -178,7 +178,7 @@ class _Work:
             "momenta": self.atoms.get_momenta(),
             "state": json.dumps(state),
         }
-        with replacing(self.part) as temporary, temporary.open("wb") as file:
+        with written_beside(self.part) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
 
     def resume(self) -> None:
@@ -235,7 +235,7 @@ def make(
     temperature = float(np.mean(arrays.pop("T")))
     arrays |= {"z": atoms.numbers.astype(np.uint8), "e_unit": "kcal/mol", "r_unit": "Ang"}
     arrays |= {"name": Path(molecule).stem, "theory": THEORY[recipe.engine], "temperature_K": temperature}
-    with replacing(output) as temporary:
+    with written_beside(output, shared=True) as temporary:
         np.savez_compressed(temporary, **arrays, recipe=json.dumps(asdict(recipe)))
     work.part.unlink()
     return output

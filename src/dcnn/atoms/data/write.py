@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +12,9 @@ import numpy as np
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
+from dcnn.safe_files import written_beside
 
 SUFFIXES = (".npz", ".lmdb", ".xyz", ".extxyz", ".traj", ".db")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name in the same folder, which takes the place of ``path`` once everything is written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def check_output(path: str | Path) -> Path:
@@ -47,7 +33,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
     path = check_output(path)
     if len(dataset) == 0:
         raise InputError(f"{path}: there are no frames to write")
-    with replacing(path) as temporary:
+    with written_beside(path, shared=True) as temporary:
         if path.suffix == ".npz":
             _write_npz(dataset, temporary, path)
         elif path.suffix == ".lmdb":

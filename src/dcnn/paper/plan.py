@@ -1,0 +1,226 @@
+"""From a table's name and a scale to the runs that make it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dcnn.errors import InputError, unknown
+from dcnn.grid.cells import GridCell
+from dcnn.paper import sources as files
+from dcnn.paper.definitions import MOLECULES, SCALES, Experiment
+from dcnn.paper.published import numbers
+from dcnn.train import recipes as known
+from dcnn.train.config import AtomsConfig, merge, parse_overrides
+from dcnn.train.fit import as_config
+
+SEEDS = {"smoke": 1, "small": 2, "paper": 1}
+SMOKE_MINUTES = {"molecules": 0.05, "oxides": 0.05, "pde": 0.1}
+# Potentials at small: a fourth of the paper's batches and ten times its rate, since a minute has thousands of steps and
+# not 125,000.
+_SMALL_TRAINING = {
+    "batch_size": 5,
+    "stages": [{"optimizer": "adam", "learning_rate": 1e-3, "schedule": "constant"}],
+    "step": "traced",
+}
+_RESCALED = ("paper", "rescaled")
+# Reference solutions of a smoke test: computed in seconds.
+_SMOKE_PROBLEM: dict[str, dict[str, Any]] = {
+    "compressible": {"resolution": 128},
+    "diffusion_reaction": {"resolution": 32},
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much of an experiment is run; None takes what the scale says."""
+
+    scale: str = "smoke"
+    models: tuple[str, ...] | None = None
+    molecules: tuple[str, ...] | None = None
+    recipes: tuple[str, ...] | None = None
+    seeds: int | None = None
+    fidelity: str = "text"
+    minutes: float | None = None
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of an experiment, and the title under which they may be shown."""
+
+    experiment: Experiment
+    options: Options
+    cells: tuple[GridCell, ...]
+    title: str
+
+
+def plan(experiment: Experiment, options: Options) -> Plan:
+    """Every cell of `experiment` at a scale; names that do not exist and data that are missing are refused here."""
+    if options.scale not in SCALES:
+        raise unknown("scale", options.scale, SCALES)
+    if options.fidelity not in ("text", "scripts"):
+        raise unknown("fidelity", options.fidelity, ("text", "scripts"))
+    if options.seeds is not None and options.seeds < 1:
+        raise InputError(f"--seeds {options.seeds}: at least one seed is needed")
+    if options.minutes is not None and options.scale == "paper":
+        raise InputError("the paper scale has the paper's number of epochs; leave --minutes out or use --scale small")
+    make = {"molecules": _molecules, "oxides": _oxides, "pde": _pde}[experiment.kind]
+    cells, words = make(experiment, options)
+    minutes = _minutes(experiment, options)
+    budget = "the paper's budget" if minutes is None else _duration(minutes)
+    return Plan(experiment, options, tuple(cells), f"{experiment.title} ({options.scale}: {words}; {budget} a run)")
+
+
+def _molecules(experiment: Experiment, options: Options) -> tuple[list[GridCell], str]:
+    scale, sweep = options.scale, experiment.sweep
+    names = _chosen("molecule", options.molecules, experiment.molecules[scale], MOLECULES)
+    models = _chosen(f"network of {experiment.name}", options.models, experiment.models, experiment.models)
+    values: Sequence[float | None] = sweep.values[scale] if sweep else [None]
+    resized = sweep is not None and sweep.key == "data.train"
+    cells, words = [], []
+    for name in names:
+        wanted = [v for v in values if not (resized and scale == "paper") or v * 1.25 <= _conformations(name)]  # type: ignore[operator]
+        most = int(max(v for v in wanted if v is not None)) if resized else None
+        source = _smoke(name, most) if scale == "smoke" else None
+        for value in wanted:
+            if scale != "smoke":  # at the paper's scale each size has index lists of its own
+                size = int(value) if resized and scale == "paper" and value is not None else most
+                source = files.molecule(name, scale, files.folders(options.data), size)
+            assert source is not None
+            words.append(source.words)
+            for model, recipe, seed in product(models, _recipes(experiment, options), _seeds(options)):
+                changed = parse_overrides([f"{sweep.key}={value:g}"]) if sweep and value is not None else {}
+                config = _potential(experiment, options, source, model, recipe, seed, 1e6, changed)
+                swept = {sweep.label: value} if sweep else {}
+                cells.append(
+                    GridCell({"molecule": name, "model": model, "recipe": recipe, **swept, "seed": seed}, config)
+                )
+    return cells, ", ".join(dict.fromkeys(words))
+
+
+def _smoke(name: str, train: int | None) -> files.Source:
+    if name != "ethanol":
+        raise InputError(f"--molecules {name}: the smoke scale has only the ethanol frames of the package; use small")
+    return files.demo(train or 400)
+
+
+def _oxides(experiment: Experiment, options: Options) -> tuple[list[GridCell], str]:
+    if options.molecules is not None:
+        raise InputError(f"{experiment.name} has no molecules; leave --molecules out")
+    source = files.oxides(options.scale, options.data)
+    models = _chosen(f"network of {experiment.name}", options.models, experiment.models, experiment.models)
+    constant = 1e4 if options.scale == "paper" else "power_of_ten"
+    cells = []
+    for model, recipe, seed in product(models, _recipes(experiment, options), _seeds(options)):
+        changed = _oc22_settings(model) if options.scale == "paper" else {}
+        config = _potential(experiment, options, source, model, recipe, seed, constant, changed)
+        cells.append(GridCell({"molecule": "oxides", "model": model, "recipe": recipe, "seed": seed}, config))
+    return cells, source.words
+
+
+def _oc22_settings(model: str) -> dict[str, Any]:
+    """Sec. 5.1.2: smaller batches for two networks, a smaller learning rate for one."""
+    changed: dict[str, Any] = {}
+    if model in ("dimenet_plus_plus", "forcenet"):
+        changed = {"training": {"batch_size": 10}}
+    if model == "forcenet":
+        stages = [{"optimizer": "adam", "learning_rate": 1e-5, "schedule": "constant"}]
+        changed = merge(changed, {"training": {"stages": stages}})
+    return changed
+
+
+def _potential(
+    experiment: Experiment,
+    options: Options,
+    source: files.Source,
+    model: str,
+    recipe: str,
+    seed: int,
+    constant: float | str,
+    changed: dict[str, Any],
+) -> AtomsConfig:
+    minutes = _minutes(experiment, options)
+    paper = options.scale == "paper"
+    values: dict[str, Any] = {
+        "kind": "atoms",
+        "recipe": recipe,
+        "seed": seed,
+        "data": source.data,
+        "model": {
+            "name": model,
+            "preset": "paper" if paper else "small",
+            "fidelity": options.fidelity,
+            "overrides": source.overrides,
+        },
+        "training": {"epochs": 50} if minutes is None else _budget(options, minutes),
+    }
+    if options.scale == "small" and recipe != "best":
+        values["training"] |= _SMALL_TRAINING
+    if recipe in _RESCALED and options.scale != "smoke":
+        values["scale"] = {"unit": constant}  # the paper's C, larger than it need be for small molecules
+    config = as_config(merge(values, changed))
+    assert isinstance(config, AtomsConfig)
+    return config
+
+
+def _pde(experiment: Experiment, options: Options) -> tuple[list[GridCell], str]:
+    for option, given in (("--molecules", options.molecules), ("--models", options.models)):
+        if given is not None:
+            raise InputError(f"{experiment.name} is a PDE; leave {option} out")
+    minutes = _minutes(experiment, options)
+    problem: dict[str, Any] = {"name": experiment.problem, "fidelity": options.fidelity}
+    if options.scale == "smoke":
+        problem["parameters"] = _SMOKE_PROBLEM.get(experiment.problem, {})
+    budget = {"steps": experiment.steps} if minutes is None else _budget(options, minutes)
+    cells = []
+    for recipe, seed in product(_recipes(experiment, options), _seeds(options)):
+        values = {"kind": "pde", "recipe": recipe, "seed": seed, "problem": problem, "training": budget}
+        if options.scale == "smoke":
+            values["steps_per_epoch"] = 20
+        cells.append(GridCell({"problem": experiment.problem, "recipe": recipe, "seed": seed}, as_config(values)))
+    return cells, "data from dcnn's own solvers"
+
+
+def _minutes(experiment: Experiment, options: Options) -> float | None:
+    """The budget of a cell; None: the paper's number of epochs or steps."""
+    if options.scale == "paper":
+        return None
+    if options.minutes is not None:
+        return options.minutes
+    return SMOKE_MINUTES[experiment.kind] if options.scale == "smoke" else experiment.minutes
+
+
+def _budget(options: Options, minutes: float) -> dict[str, Any]:
+    """CPU minutes, which are fair on a busy machine; a smoke test must end in time."""
+    return {"minutes": minutes, "clock": "wall" if options.scale == "smoke" else "cpu"}
+
+
+def _recipes(experiment: Experiment, options: Options) -> tuple[str, ...]:
+    valid = known.PDE if experiment.kind == "pde" else known.ATOMS
+    return _chosen("recipe", options.recipes, experiment.recipes, valid)
+
+
+def _seeds(options: Options) -> range:
+    return range(options.seeds if options.seeds is not None else SEEDS[options.scale])
+
+
+def _chosen(kind: str, given: tuple[str, ...] | None, default: Sequence[str], valid: Iterable[str]) -> tuple[str, ...]:
+    if given is None:
+        return tuple(default)
+    names = list(valid)
+    for name in given:
+        if name not in names:
+            raise unknown(kind, name, names)
+    return given
+
+
+def _conformations(name: str) -> int:
+    return numbers()["molecules"][name]["conformations"]
+
+
+def _duration(minutes: float) -> str:
+    return f"{60 * minutes:g} s" if minutes < 1 else f"{minutes:g} min"

@@ -1,0 +1,233 @@
+"""A trained PDE network against its reference: fields, errors, residuals, slices at times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from dcnn import checkpoint
+from dcnn.audit import Audit, audit
+from dcnn.errors import InputError
+from dcnn.losses import term_values
+from dcnn.pde.points import Points
+from dcnn.pde.solution import Solution
+from dcnn.pde.solution_errors import nrmse, predict
+from dcnn.pde.task import PdeTask
+from dcnn.report.chart import Array, Chart, Figure, heat_map
+from dcnn.report.entries import ReportedRun
+from dcnn.report.raster import DIVERGING
+from dcnn.train.config import PdeConfig
+from dcnn.train.pde_tasks import build_pde
+
+MOST_POINTS = 96  # along one axis of a map
+TIMES = 3  # maps of a field in the plane
+SLICES = 4
+CHUNK = 16384
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The network, the reference (if known) and the residuals on one grid; arrays follow the order of its axes."""
+
+    grid: dict[str, Array]
+    network: dict[str, Array]
+    reference: dict[str, Array]
+    residuals: dict[str, Array]
+
+    @property
+    def space(self) -> list[str]:
+        return [axis for axis in self.grid if axis != "t"]
+
+
+def open_problem(entry: ReportedRun) -> PdeTask:
+    """The task of a run with the tested weights."""
+    assert isinstance(entry.config, PdeConfig)
+    state = checkpoint.load(entry.run.best)
+    torch.manual_seed(entry.config.seed)
+    task = build_pde(entry.config)
+    task.cast(getattr(torch, entry.config.training.stages[-1].dtype))
+    try:
+        task.network.load_state_dict(state["network"])
+    except RuntimeError as error:
+        raise InputError(f"{entry.run.best}: does not fit the network of config.yaml ({error})") from None
+    task.network.eval()
+    return task
+
+
+def evaluate(task: PdeTask) -> Fields:
+    """Everything on a part of the reference's grid, or on a grid of its own where there is no reference."""
+    grid = _grid(task)
+    points = grid.points()
+    values = predict(task.network, points)  # (N, fields)
+    names = task.truth.fields
+    known = grid.fields if task.reference is not None else {}
+    return Fields(
+        grid.grid,
+        {name: values[:, n].reshape(grid.shape) for n, name in enumerate(names)},
+        dict(known),
+        {name: residual.reshape(grid.shape) for name, residual in _residuals(task, points).items()},
+    )
+
+
+def _grid(task: PdeTask) -> Solution:
+    problem = task.truth
+    found = task.reference
+    if found is None:
+        axes = {name: np.linspace(*problem.domain[name], MOST_POINTS) for name in problem.coordinates}
+        found = Solution({k: v[:: MOST_POINTS // 2] if len(axes) > 2 and k == "t" else v for k, v in axes.items()}, {})
+    few = TIMES if len(found.grid) > 2 else MOST_POINTS
+    for axis, values in found.grid.items():
+        most = few if axis == "t" else MOST_POINTS
+        if len(values) > most:
+            found = _taken(found, axis, np.unique(np.linspace(0, len(values) - 1, most).round().astype(int)))
+    return found
+
+
+def _taken(solution: Solution, axis: str, rows: np.ndarray) -> Solution:
+    number = list(solution.grid).index(axis)
+    grid = {name: values[rows] if name == axis else values for name, values in solution.grid.items()}
+    return Solution(grid, {name: np.take(values, rows, number) for name, values in solution.fields.items()})
+
+
+def _residuals(task: PdeTask, points: Array) -> dict[str, Array]:
+    problem = task.truth
+    network: Any = task.network  # one, or one for each window of time
+    rows = torch.as_tensor(points).to(next(network.parameters()))
+    # What couples all points (a quirk of the scripts, batch statistics) must see them at once.
+    size = len(rows) if problem.needs_everywhere or network.batch_norm else CHUNK
+    parts: dict[str, list[np.ndarray]] = {}
+    for part in rows.split(size):
+        partials = network.partials(network.at(part, problem.wanted))
+        for name, residual in problem.evaluate(partials, part).items():
+            parts.setdefault(name, []).append(residual.detach().double().cpu().numpy())
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def look_closely(task: PdeTask) -> Audit:
+    """The audit of the trained network on its training points, with the derivatives and terms of its loss."""
+    batch = next(iter(task.batches(0)))
+    orders = max(len(letters) for letters in task.truth.wanted)
+
+    def losses(network: torch.nn.Module, _: object) -> dict[str, torch.Tensor]:
+        values = term_values(task.terms, task.residuals(network, batch))
+        return {term.name: term.weight_at(0) * values[term.name] for term in task.terms if term.name in values}
+
+    return audit(task.network, _sample(batch), orders=orders, losses=losses)
+
+
+def _sample(batch: Points, most: int = 512) -> torch.Tensor:
+    points = batch.interior if len(batch.interior) else batch.groups[0].located.points
+    return points[:: -(-len(points) // most)].detach()
+
+
+# ---- charts ----------------------------------------------------------------------------------------------------------
+
+
+def figures(found: Fields) -> list[list[Figure]]:
+    """Rows of charts: network, reference and error of each field; residuals; slices and the error over time."""
+    rows: list[list[Figure]] = []
+    if len(found.space) == 1 and "t" in found.grid:
+        rows = _maps(found, "t", found.space[0], None, "")
+    elif len(found.space) == 2:
+        times = found.grid.get("t", np.empty(0))
+        for n in range(max(len(times), 1)):
+            at = f", t = {times[n]:.3g}" if len(times) else ""
+            rows += _maps(found, found.space[0], found.space[1], n if len(times) else None, at)
+    more = [*_slices(found), *_over_time(found)]
+    if rows and len(rows[-1]) == 1:  # a single residual shares its row
+        return [*rows[:-1], [*rows[-1], *more]]
+    return [*rows, more]
+
+
+def _maps(found: Fields, x: str, y: str, time: int | None, at: str) -> list[list[Figure]]:
+    """Maps over (x, y); `time` picks one where arrays have a third axis."""
+    axes = list(found.grid)
+
+    def plane(values: Array) -> Array:
+        part = values if time is None else values[..., time]
+        return part if axes.index(x) < axes.index(y) else part.T
+
+    x_axis, y_axis = (x, found.grid[x]), (y, found.grid[y])
+    rows = []
+    for name, values in found.network.items():
+        mine = plane(values)
+        theirs = plane(found.reference[name]) if name in found.reference else None
+        low, high = _limits(mine if theirs is None else theirs)
+        maps = [heat_map(f"{name}{at}: network", mine, x_axis, y_axis, low, high)]
+        if theirs is not None:
+            maps.append(heat_map(f"{name}{at}: reference", theirs, x_axis, y_axis, low, high))
+            maps.append(_signed(f"{name}{at}: error", mine - theirs, x_axis, y_axis, "network − reference"))
+        rows.append(maps)
+    note = "Left side minus right side of the equation; 0 for a solution."
+    rows.append(
+        [_signed(f"residual of {name}{at}", plane(r), x_axis, y_axis, note) for name, r in found.residuals.items()]
+    )
+    return rows
+
+
+def _limits(values: Array) -> tuple[float, float]:
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _signed(title: str, values: Array, x: tuple[str, Array], y: tuple[str, Array], note: str) -> Figure:
+    finite = np.abs(values[np.isfinite(values)])
+    reach = float(np.quantile(finite, 0.995)) if finite.size and finite.max() > 0 else 1.0
+    return heat_map(title, values, x, y, -reach, reach, DIVERGING, note)
+
+
+def _slices(found: Fields) -> list[Figure]:
+    """Each field along the first axis (through the middle of the others) at a few times."""
+    axes = list(found.grid)
+    along = found.space[0]
+    times = found.grid.get("t")
+    chosen = [0] if times is None else np.unique(np.linspace(0, len(times) - 1, SLICES).round().astype(int)).tolist()
+    figures = []
+    for name, values in found.network.items():
+        chart = Chart(along, name)
+        for colour, n in enumerate(chosen):
+            cut = tuple(slice(None) if a == along else n if a == "t" else len(found.grid[a]) // 2 for a in axes)
+            label = "network" if times is None else f"t = {times[n]:.3g}"
+            chart.line(found.grid[along], values[cut], colour, label)
+            if name in found.reference:
+                chart.line(found.grid[along], found.reference[name][cut], colour, style="reference")
+        middle = [f"{a} = {found.grid[a][len(found.grid[a]) // 2]:.2g}" for a in found.space[1:]]
+        where = f" at {', '.join(middle)}" if middle else ""
+        dotted = " Dotted: reference." if name in found.reference else ""
+        if not chart.empty:
+            figures.append(chart.figure(f"{name} along {along}{where}", f"Solid: network.{dotted}"))
+    return figures
+
+
+def _over_time(found: Fields) -> list[Figure]:
+    """nRMSE at every time, beside that of the constant that knows the mean of each field."""
+    if "t" not in found.grid or not found.reference or len(found.grid["t"]) < 5:
+        return []
+    truth = np.stack(list(found.reference.values()))  # (fields, …, t)
+    mine = np.stack([found.network[name] for name in found.reference])
+    constant = np.broadcast_to(truth.reshape(len(truth), -1).mean(1).reshape(-1, *[1] * (truth.ndim - 1)), truth.shape)
+    times = found.grid["t"]
+    chart = Chart("t", "nRMSE", log_y=True)
+    for values, colour, label, style in ((mine, 0, "network", "line"), (constant, 7, "best constant", "dashed")):
+        late = [nrmse(values[..., n], truth[..., n], timed=False).mean() for n in range(len(times))]
+        chart.line(times, late, colour, label, style)
+    return [chart.figure("Error over time", "Root mean square error over that of the reference, mean over fields.")]
+
+
+def error_rows(entry: ReportedRun) -> list[tuple[str, float]]:
+    """(name, value) of the errors that belong side by side."""
+    names = {
+        "nrmse": "nRMSE, last 20 times",
+        "constant_nrmse": "nRMSE of the best constant",
+        "nrmse_domain": "nRMSE, all times",
+        "mse": "MSE",
+        "loss": "loss on fresh points",
+    }
+    found = [(title, entry.test[key]) for key, title in names.items() if isinstance(entry.test.get(key), float)]
+    for key, value in entry.test.items():
+        if isinstance(value, float) and key.startswith(("nrmse_", "residual_rms_", "parameter_")) and key not in names:
+            found.append((key.replace("_", " "), value))
+    return found

@@ -1,0 +1,175 @@
+"""Benchmarks: the same work on both sides, honest statistics, memory that is really counted, one command."""
+
+import json
+import sys
+
+import ase.io
+import pytest
+import torch
+from ase.build import bulk
+from ase.calculators.emt import EMT
+from typer.testing import CliRunner
+
+from dcnn.bench import memory, timing
+from dcnn.bench.pair import build_pair
+from dcnn.bench.pde_steps import compare_pde
+from dcnn.bench.potential_steps import compare_atoms
+from dcnn.bench.steps import training_step
+from dcnn.bench.timing import Comparison, interleaved
+from dcnn.cli.bench import app
+from dcnn.errors import DcnnError, InputError
+
+FEW = {"num_domain": 30, "num_boundary": 10, "num_initial": 20, "width": 8, "resolution": 16}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch, tmp_path):
+    """Few points, and the number of threads of the other tests."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("dcnn.bench.pde_steps.build_pair", lambda name, activation: small(name, activation))
+    monkeypatch.setattr("dcnn.bench.pde_steps.peak_memory_mb", lambda *case: 7.0 if case[2] == "deepxde" else 3.0)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
+
+
+def small(name="advection", activation="tanh"):
+    return build_pair(name, activation, **FEW)
+
+
+def test_steps_take_turns_and_warm_up_does_not_count(monkeypatch):
+    ticks, order = iter(range(1000)), []
+    monkeypatch.setitem(timing.CLOCKS, "wall", lambda: next(ticks))
+    found = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2)
+    assert order == [*"a" * timing.STEPS, *"b" * timing.STEPS] * (2 + timing.WARM_UP)
+    assert found == dict.fromkeys("ab", (1e3 / timing.STEPS,) * 2)
+
+
+def test_the_ratio_is_that_of_each_round():
+    """A machine that is ten times slower in one round changes no ratio."""
+    row = Comparison("n", "p", (1.0, 10.0, 2.0), (3.0, 30.0, 6.0), {"step": "eager"}).to_dict()
+    assert (row["ours_ms"], row["peer_ms"], row["ratio"]) == (2.0, 6.0, 3.0)
+    assert row["ratio_quartiles"] == [3.0, 3.0]
+    assert (row["rounds"], row["step"]) == (3, "eager")
+
+
+@pytest.mark.parametrize("kind", ["eager", "traced"])
+def test_both_sides_make_the_same_updates(kind):
+    pair = small()
+    step = training_step(pair.task, [pair.batch], kind)
+    for _ in range(5):
+        step()
+        pair.their_step()
+    for ours, theirs in zip(pair.network.parameters(), pair.model.net.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_flux_slip_can_be_that_of_the_scripts():
+    from dcnn.bench.deepxde_setups import energy_flux_x_as_published
+
+    assert build_pair("compressible", flux_x=energy_flux_x_as_published, **FEW).gradient_difference() < 1e-4
+
+
+def test_a_step_that_cannot_be_made_says_so(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no compiler")
+
+    pair = small()
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(DcnnError, match="compiled step could not be made"):
+        training_step(pair.task, [pair.batch], "compiled")
+    pair.network.norm = torch.nn.BatchNorm1d(3)
+    with pytest.raises(DcnnError, match="there is no traced step"):
+        training_step(pair.task, [pair.batch], "traced")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_peak_memory_is_what_a_step_takes():
+    held = memory.growth_mb(lambda: torch.ones(10 * 2**20).sum())  # 40 MB, freed again
+    assert 39 < held < 60
+    assert memory.growth_mb(lambda: torch.ones(1000).sum()) < 5
+
+
+def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
+    calls = []
+
+    class Done:
+        stdout = 'Warning of DeepXDE\n{"peak_mb": 12.5}\n'
+
+    monkeypatch.setattr(memory.subprocess, "run", lambda command, **_: calls.append(command) or Done)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert memory.peak_memory_mb("advection", "tanh", "deepxde", 2) == 12.5
+    assert calls[0][-4:] == ["advection", "tanh", "deepxde", "2"]
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert memory.peak_memory_mb("advection", "tanh", "deepxde", 2) is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("side", ["deepxde", "eager"])
+def test_what_that_process_runs(monkeypatch, side):
+    monkeypatch.setattr("dcnn.bench.pair.build_pair", small)
+    assert 0 <= memory._measure("advection", "tanh", side, "1") < 200
+
+
+def test_lines_of_problems(capsys):
+    (line,) = compare_pde(["diffusion_reaction"], step="traced", rounds=3, threads=1)
+    row = line.to_dict()
+    assert row["peer"].startswith("DeepXDE ")
+    assert row["gradient_difference"] < 1e-5
+    assert (row["ours_peak_mb"], row["peer_peak_mb"], row["points"], row["rounds"]) == (3.0, 7.0, 60, 3)
+
+
+def test_lines_of_networks():
+    seen = []
+    (line,) = compare_atoms(["schnet"], rounds=3, threads=1, batch_size=2, watch=lambda *n: seen.append(n))
+    row = line.to_dict()
+    assert (row["name"], row["peer"], row["step"], row["batch_size"]) == ("schnet", "eager step", "traced", 2)
+    assert row["ours_ms"] > 0
+    assert seen == [(1, 1)]
+
+
+def test_crystals_of_several_sizes(tmp_path):
+    crystals = [bulk("Cu").repeat((1, 1, 2 + number % 3)) for number in range(22)]
+    for number, crystal in enumerate(crystals):
+        crystal.rattle(0.05, seed=number)
+        crystal.calc = EMT()
+        crystal.get_forces()
+    ase.io.write(tmp_path / "cu.xyz", crystals)
+    options = {"rounds": 2, "threads": 1, "batch_size": 2, "data": str(tmp_path / "cu.xyz"), "cutoff": 3.0}
+    (line,) = compare_atoms(["schnet"], **options)
+    assert line.to_dict()["data"] == str(tmp_path / "cu.xyz")
+
+
+def test_the_command_prints_a_table_and_writes_json(tmp_path):
+    common = ["--step", "eager", "--rounds", "2", "--threads", "1"]
+    shown = CliRunner().invoke(app, ["pde", "--problems", "advection", *common, "-o", str(tmp_path / "b.json")])
+    assert shown.exit_code == 0, shown.output
+    assert "advection" in shown.stdout
+    assert "ours MB" in shown.stdout
+    (row,) = json.loads((tmp_path / "b.json").read_text())["results"]
+    assert row["name"] == "advection"
+    printed = CliRunner().invoke(app, ["pde", "--problems", "advection", *common, "--no-memory", "--json"])
+    (row,) = json.loads(printed.stdout)["results"]
+    assert "ours_peak_mb" not in row
+    potential = CliRunner().invoke(
+        app, ["atoms", "--models", "schnet", "--step", "traced", "--rounds", "2", "--threads", "1", "--json"]
+    )
+    assert json.loads(potential.stdout)["results"][0]["name"] == "schnet"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pde", "--problems", "advektion"], "did you mean 'advection'"),
+        (["pde", "--step", "trace"], "did you mean 'traced'"),
+        (["pde", "--clock", "sun"], "wall or cpu"),
+        (["pde", "--activation", "tanhh", "--problems", "advection"], "unknown activation of DeepXDE"),
+        (["atoms", "--models", "schnett"], "did you mean 'schnet'"),
+        (["atoms", "--step", "trace"], "did you mean 'traced'"),
+    ],
+)
+def test_mistakes_are_told(arguments, message):
+    found = CliRunner().invoke(app, arguments)
+    assert isinstance(found.exception, InputError)
+    assert message in str(found.exception)

@@ -1,0 +1,113 @@
+"""A cell is known by its labels, its whole configuration and the content of its files."""
+
+import json
+import os
+
+import pytest
+
+from dcnn import atoms
+from dcnn.errors import InputError
+from dcnn.grid import cells as module
+from dcnn.grid import engine
+from dcnn.grid.cells import content_digest, write_json
+from dcnn.grid.comparison import budget_words, cells_of
+from dcnn.train.config import to_yaml
+from dcnn.train.fit import resolve
+
+TINY = ["model.overrides={features: 16, filters: 16, blocks: 1, gaussians: 10}", "data.train=20"]
+TINY += ["data.validation=5", "data.test=10"]
+
+
+def cells(target="demo", recipes=("original", "best"), seeds=1, more=()):
+    return cells_of(str(target), recipes, ["schnet"], seeds, [*TINY, "training.epochs=1", *more])
+
+
+def test_every_recipe_and_seed_is_a_cell():
+    found = cells(seeds=2)
+    names = [cell.name.rpartition("-")[0] for cell in found]
+    assert names == ["schnet-original-0", "schnet-original-1", "schnet-best-0", "schnet-best-1"]
+    assert len({cell.name for cell in found}) == 4
+    assert [cell.name for cell in cells(seeds=2)] == [cell.name for cell in found]
+
+
+@pytest.mark.parametrize("word", ["training.epochs=2", "data.train=21", "model.overrides={features: 8}"])
+def test_other_settings_are_another_cell(word):
+    words = [w for w in [*TINY, "training.epochs=1"] if w.partition("=")[0] != word.partition("=")[0]]
+    (usual,), (other,) = cells(recipes=["best"]), cells_of("demo", ["best"], ["schnet"], 1, [*words, word])
+    assert usual.labels == other.labels
+    assert usual.name != other.name
+
+
+def test_a_file_that_changed_is_another_cell(tmp_path):
+    path = tmp_path / "a.npz"
+    atoms.write(atoms.demo_dataset()[:60], path)
+    before = cells(path)[0].name
+    os.utime(path, ns=(1, 1))
+    assert cells(path)[0].name == before, "the same content"
+    atoms.write(atoms.demo_dataset()[60:120], path)
+    assert cells(path)[0].name != before
+
+
+def test_long_files_and_folders_have_digests(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    file = tmp_path / "sub" / "long"
+    file.write_bytes(bytes(1000))
+    whole, folder = content_digest(str(file)), content_digest(str(tmp_path))
+    module._file_digest.cache_clear()
+    monkeypatch.setattr(module, "WHOLE", 100)
+    monkeypatch.setattr(module, "PIECE", 10)
+    pieces = content_digest(str(file))
+    assert pieces != whole
+    file.write_bytes(bytes(999) + b"1")
+    assert content_digest(str(file)) != pieces
+    assert content_digest(str(tmp_path)) != folder
+
+
+def test_a_second_comparison_does_not_show_the_first_ones_numbers(tmp_path):
+    """Other data under the same name, in the same folder: the runs are made anew, and the old ones stay."""
+    path, out = tmp_path / "frames.npz", tmp_path / "out"
+    frames = atoms.demo_dataset()
+    found = []
+    for part in (frames[:60], frames[1000:1060]):
+        atoms.write(part, path)
+        found += engine.run(cells(path, ["best"]), out, jobs=1)
+    assert found[0]["test"] != found[1]["test"]
+    assert len([run for run in out.iterdir() if run.is_dir()]) == 2
+    atoms.write(frames[:60], path)
+    assert engine.run(cells(path, ["best"]), out) == [found[0]], "kept"
+    write_json(out / "compare.json", found, target="demo")
+    assert json.loads((out / "compare.json").read_text())["runs"][1]["test"] == found[1]["test"]
+
+
+def test_a_configuration_file_is_compared_under_every_recipe(tmp_path):
+    (tmp_path / "c.yaml").write_text("kind: atoms\ndata: {path: demo}\ntraining: {epochs: 3}\n")
+    original, best = cells_of(str(tmp_path / "c.yaml"), ["original", "best"], [None], 1)
+    assert (original.config.recipe, original.config.scale.references) == ("original", None)
+    assert (best.config.recipe, best.config.scale.references) == ("best", "elements")
+    assert best.config.training.epochs == original.config.training.epochs == 3
+
+
+def test_one_run_is_not_shown_as_three(tmp_path):
+    (tmp_path / "c.yaml").write_text(to_yaml(resolve("demo", "best", TINY)))
+    with pytest.raises(InputError, match=r"c\.yaml: original 0 and paper 0 are the same run"):
+        cells_of(str(tmp_path / "c.yaml"), ["original", "paper", "best"], [None], 1)
+    with pytest.raises(InputError, match="best 0 and best 0 are the same run"):
+        cells_of("demo", ["best", "best"], [None], 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs", "minutes"), [([], 1, 2.0), (["training.epochs=1"], None, 1.0), (["training.steps=5"], 3, None)]
+)
+def test_two_budgets_are_refused(words, epochs, minutes):
+    with pytest.raises(InputError, match="give one budget"):
+        budget_words(words, epochs, minutes)
+
+
+def test_no_time_at_all_is_refused():
+    with pytest.raises(InputError, match=r"training\.minutes"):
+        cells_of("demo", ["best"], [None], 1, budget_words([], None, 0.0))
+
+
+def test_no_recipe_is_refused():
+    with pytest.raises(InputError, match="at least one recipe"):
+        cells_of("demo", [], [None], 1)
