@@ -336,3 +336,16 @@ def test_activations_are_leaves_that_copy_and_pickle(name):
     assert not activation.state_dict()
     for other in (copy.deepcopy(activation), pickle.loads(pickle.dumps(activation))):
         assert torch.equal(other(CLOSE), activation(CLOSE))
+
+
+@pytest.mark.parametrize("name", act.NAMES)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_torchscript_computes_and_differentiates_the_same(name):
+    activation, script = act.get(name), torch.jit.script(act.get(name))
+    x = torch.linspace(-3.3, 3.1, 20, dtype=torch.float64).view(4, 5).requires_grad_()
+    tight = 1e-8 if "leaky" in name else 1e-13  # TorchScript keeps the slope of leaky_relu in float32
+    for _ in range(3):  # the first runs are interpreted, the later ones optimised
+        torch.testing.assert_close(script(x), activation(x), rtol=0, atol=1e-14)
+        slopes = [torch.autograd.grad(f(x).sum(), x)[0] for f in (script, activation)]
+        torch.testing.assert_close(*slopes, rtol=0, atol=tight)
+    assert script(x.float()).dtype is torch.float32

@@ -9,6 +9,7 @@ from torch.func import jacrev, vmap
 
 from dcnn.activations import NAMES, IReLU, Tanh, get, init_, moments
 from dcnn.errors import InputError
+from dcnn.surgery import denormalize
 
 
 def mlp(activation: str, depth: int, inputs: int = 2, width: int = 40, bias: bool = True) -> nn.Sequential:
@@ -164,3 +165,70 @@ def test_nothing_to_initialise():
         init_(nn.Sequential(Tanh()), points(4, seed=0))
     with pytest.raises(InputError, match="layer '0' is zero or not finite"):
         init_(mlp("tanh", 2), torch.zeros(4, 2))
+
+
+# --- models and samples as people have them ----------------------------------------------------------------
+
+
+class TakesDictionary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 8), nn.Linear(8, 1)
+
+    def forward(self, batch):
+        return {"energy": self.b(torch.tanh(self.a(batch["inputs"]["x"])))}
+
+
+class TakesKeywords(TakesDictionary):
+    def forward(self, x, scale=1.0):
+        return super().forward({"inputs": {"x": x}})["energy"] * scale
+
+
+class Differentiates(TakesDictionary):
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.requires_grad_()
+            return torch.autograd.grad(super().forward({"inputs": {"x": x}})["energy"].sum(), x)[0]
+
+
+def transformer() -> nn.Module:
+    net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True), 2)
+    denormalize(net)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("build", "sample"),
+    [
+        (transformer, torch.randn(6, 5, 8)),
+        (lambda: torch.compile(mlp("tanh", 2), backend="eager"), points(50, 0)),
+        (TakesDictionary, {"inputs": {"x": points(50, 0)}}),
+        (TakesKeywords, {"x": points(50, 0)}),
+        (Differentiates, points(50, 0)),
+        (lambda: mlp("tanh", 2).bfloat16(), points(50, 0).bfloat16()),
+        (lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(2, 4)), nn.Linear(4, 1)), points(50, 0)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
+def test_models_and_samples_of_every_form(build, sample):
+    torch.manual_seed(0)
+    found = init_(build(), sample)
+    assert found[0].value == pytest.approx(1.0, rel=0.05)
+    assert all(layer.derivative > 0 for layer in found)
+    assert not any("_orig_mod" in layer.name for layer in found)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: nn.Linear(3, 1), "Linear cannot be called with this sample: RuntimeError: mat1 and mat2"),
+        (lambda: nn.Sequential(nn.Linear(2, 4), nn.LSTM(4, 4)), "derivative of Sequential cannot be followed"),
+        (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(2, 4)), "computed from other tensors"),
+        (lambda: nn.utils.weight_norm(nn.Linear(2, 4)), "computed from other tensors and cannot be set"),
+        (lambda: torch.jit.trace(nn.Linear(2, 4), torch.ones(1, 2)), "calls no torch.nn.Linear"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*weight_norm.*:FutureWarning")
+def test_what_cannot_be_initialised_is_an_error_that_says_why(build, message):
+    with pytest.raises(InputError, match=message):
+        init_(build(), points(50, 0))

@@ -390,6 +390,34 @@ def test_functional_swap_compiles():
     torch.testing.assert_close(torch.compile(net, backend="eager")(x), net(x), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_functional_swap_exports(inside):
+    owner, x = Functional().eval(), points(5, 4)
+    net = nn.Sequential(owner, nn.Linear(4, 2)).eval() if inside else owner
+    swap_activations(net, "irelu")
+    exported = torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    more = points(9, 4)
+    torch.testing.assert_close(exported.module()(more), net(more), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The TorchScript type system:UserWarning")  # what it says of any fx.GraphModule
+def test_functional_swap_scripts(inside):
+    owner, x = Functional().eval(), points(5, 4).requires_grad_()
+    net = nn.Sequential(nn.Sequential(owner, nn.Linear(4, 2)), nn.Tanh()).eval() if inside else owner
+    swap_activations(net, "irelu")
+    script = torch.jit.script(net)
+    for _ in range(3):  # the first runs are interpreted, the later ones optimised
+        torch.testing.assert_close(script(x), net(x), rtol=0, atol=1e-14)
+        ours, eager = (torch.autograd.grad(f(x).square().sum(), x)[0] for f in (script, net))
+        torch.testing.assert_close(ours, eager, rtol=0, atol=1e-12)
+    assert dict(script.named_parameters()).keys() == dict(net.named_parameters()).keys()
+    assert owner is net or type(net[0][0]) is Functional  # scripting leaves the model as it was
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        torch.testing.assert_close(torch.jit.script(other)(x), net(x), rtol=0, atol=1e-14)
+
+
 class InPlace(nn.Module):
     def forward(self, x):
         y = x * 1

@@ -5,18 +5,17 @@ wanted. Here the n-th derivative is evaluated directly, so that each further dif
 evaluation, keeps the input alone in memory, and is as exact as the function itself.
 """
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
 from dcnn.errors import InputError
+from dcnn.torch_internals import scripted
 
 
 class Activation(nn.Module, ABC):
@@ -34,7 +33,10 @@ class Activation(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         """σ(x), elementwise."""
-        return self.derivative(x, 0)
+        if torch.jit.is_scripting():
+            return self._in_torchscript(x)  # type: ignore[operator]
+        else:
+            return self.derivative(x, 0)
 
     def derivative(self, x: Tensor, n: int) -> Tensor:
         """σ⁽ⁿ⁾(x), elementwise; differentiating the result gives σ⁽ⁿ⁺¹⁾(x) in closed form."""
@@ -45,6 +47,13 @@ class Activation(nn.Module, ABC):
         """(σ(x), σ′(x), …, σ⁽ⁿ⁾(x)): the same as :meth:`derivative` for each order, but cheaper."""
         _check_order(n)
         return _Derivatives.apply(x, self, tuple(range(n + 1)))
+
+    def __prepare_scriptable__(self) -> Self:  # torch.jit.script asks for it
+        self.__dict__["_in_torchscript"] = scripted(lambda x: self._evaluate(x, (0,))[0])
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_in_torchscript"}
 
     @abstractmethod
     def _evaluate(self, x: Tensor, orders: Sequence[int]) -> list[Tensor]:

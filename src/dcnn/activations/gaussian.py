@@ -154,5 +154,6 @@ class GELUTanh(Activation):
             t = start + width * node
             tail.add_(torch.sigmoid(_inner(t).neg_()).mul_(t), alpha=weight)
         table = torch.tensor(_TAIL, dtype=x.dtype, device=x.device)
+        table = table.type_as(x)  # for TorchScript, whose trace has the dtype of its example in the table
         tail.mul_(width).add_(table[index.long().clamp_(0, len(table) - 1)])  # NaN has no index
         return torch.relu(x).square_().mul_(0.5).sub_(tail.mul_(torch.sign(x)))

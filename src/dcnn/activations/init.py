@@ -18,15 +18,19 @@ first layer is halved until no such rows are left.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrize
 
 from dcnn.errors import InputError
+from dcnn.torch_internals import uncompiled
 
 _CONCENTRATION = 10.0  # 2 to 8 is usual for tanh, SiLU and ReLU, 20 layers deep
 _HALVINGS = 12
@@ -69,9 +73,11 @@ def init_(model: nn.Module, sample: Any, value: float = 1.0, last: float = 1.0) 
     mean zero, and its deviation and derivative are multiplied by ``last``. A layer without a bias, or one that
     does not depend on the inputs, keeps the value alone.
 
-    ``sample`` is what the model is called with: a tensor, or a list of arguments of which all floating-point
-    tensors count as inputs; with anything else, only the value is kept. Returns :func:`moments` afterwards.
+    ``sample`` is what the model is called with: a tensor, a list of arguments or a dictionary (of keywords, or the one
+    argument of a model that takes a dictionary); all floating-point tensors in it count as inputs. Returns
+    :func:`moments` afterwards.
     """
+    model = uncompiled(model)
     found = moments(model, sample)
     if not found:
         raise InputError("the model calls no torch.nn.Linear on this sample, so there is nothing to initialise")
@@ -90,29 +96,48 @@ def _draw(model: nn.Module, sample: Any, value: float, last: float, share: float
 
     def draw(name: str, layer: nn.Linear, h: Tensor, dh: Tensor) -> None:
         nonlocal reference
-        nn.init.orthogonal_(layer.weight)
+        # drawn in float32 at least, since a QR decomposition needs it
+        weight = torch.empty_like(layer.weight, dtype=torch.promote_types(layer.weight.dtype, torch.float32))
+        nn.init.orthogonal_(weight)
+        weight = weight.to(h.dtype)
         gain = last if name == last_name else 1.0
         mean = h.mean(0)  # (in,)
-        slope = _square(dh @ layer.weight.T)
-        varying = _square((h - mean) @ layer.weight.T)
-        whole = _square(h @ layer.weight.T)
+        slope = _square(dh @ weight.T)
+        varying = _square((h - mean) @ weight.T)
+        whole = _square(h @ weight.T)
         if not (whole > 0 and whole < float("inf")):
             raise InputError(f"the input of layer {name!r} is zero or not finite over the whole sample: {whole}")
         if layer.bias is None or slope == 0 or varying == 0:
-            layer.weight.mul_(gain * (value / whole) ** 0.5)
+            _set_weight(name, layer, weight * (gain * (value / whole) ** 0.5))
             if layer.bias is not None:
                 layer.bias.zero_()
             return
         if reference is None:
             reference = share * value * slope / varying
         scale = min(reference / slope, value / varying) ** 0.5
-        layer.weight.mul_(gain * scale)
-        layer.bias.copy_(-layer.weight @ mean)
+        weight = weight * (gain * scale)
+        _set_weight(name, layer, weight)
+        layer.bias.copy_(-weight @ mean)
         if name != last_name:
             spread = torch.randn_like(layer.bias).abs_()
             layer.bias.add_(spread, alpha=((value - scale**2 * varying) / _square(spread)) ** 0.5)
 
     _visit(model, sample, draw)
+
+
+def _set_weight(name: str, layer: nn.Linear, weight: Tensor) -> None:
+    if "weight" in layer._parameters:
+        layer.weight.copy_(weight)
+        return
+    if parametrize.is_parametrized(layer, "weight"):
+        with suppress(NotImplementedError, RuntimeError):  # a parametrization need not have an inverse
+            layer.weight = weight
+            if torch.allclose(layer.weight, weight, rtol=1e-3):
+                return
+    raise InputError(
+        f"the weight of layer {name!r} is computed from other tensors and cannot be set; take that away first "
+        f"(torch.nn.utils.parametrize.remove_parametrizations, remove_weight_norm) or leave this layer out"
+    )
 
 
 def _square(t: Tensor) -> float:
@@ -121,7 +146,7 @@ def _square(t: Tensor) -> float:
 
 def _visit(model: nn.Module, sample: Any, see: Callable[[str, nn.Linear, Tensor, Tensor], None]) -> None:
     """Run the model once, calling ``see(name, layer, h, ∂h)`` before the first use of every linear layer."""
-    arguments = tuple(sample) if isinstance(sample, (tuple, list)) else (sample,)
+    model = uncompiled(model)
     seen: set[nn.Module] = set()
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
@@ -132,25 +157,53 @@ def _visit(model: nn.Module, sample: Any, see: Callable[[str, nn.Linear, Tensor,
             h, dh = forward_ad.unpack_dual(inputs[0])
             assert isinstance(layer, nn.Linear)
             dh = torch.zeros_like(h) if dh is None else dh
-            see(name, layer, h.reshape(-1, h.shape[-1]), dh.reshape(-1, h.shape[-1]))
+            with torch.no_grad():  # a forward may have switched gradients on
+                see(name, layer, h.reshape(-1, h.shape[-1]), dh.reshape(-1, h.shape[-1]))
 
         return before
 
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
     handles = [layer.register_forward_pre_hook(watch(name)) for name, layer in layers]
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # the fused attention has no forward derivative
     try:
-        with torch.no_grad(), _evaluating(model), forward_ad.dual_level():
-            model(*(_with_direction(a) for a in arguments))
+        with torch.no_grad(), _evaluating(model), sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
+            args, kwargs = _call_with(model, _with_directions(sample))
+            model(*args, **kwargs)
+    except InputError:
+        raise
+    except NotImplementedError as error:
+        raise InputError(
+            f"the derivative of {type(model).__name__} cannot be followed: {_first_line(error)}"
+        ) from error
+    except Exception as error:  # the user's model on the user's sample may fail in any way
+        raise InputError(f"{type(model).__name__} cannot be called with this sample: {_first_line(error)}") from error
     finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
         for handle in handles:
             handle.remove()
 
 
-def _with_direction(argument: Any) -> Any:
-    if isinstance(argument, Tensor) and argument.is_floating_point():
-        direction = torch.randint_like(argument, 2).mul_(2).sub_(1)
-        return forward_ad.make_dual(argument.detach(), direction)
-    return argument
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+
+
+def _call_with(model: nn.Module, sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(args, kwargs) of the call; a dictionary is keywords if the forward has parameters of these names."""
+    if isinstance(sample, dict) and set(sample) <= set(inspect.signature(model.forward).parameters):
+        return (), sample
+    return (tuple(sample), {}) if isinstance(sample, (tuple, list)) else ((sample,), {})
+
+
+def _with_directions(sample: Any) -> Any:
+    if isinstance(sample, dict):
+        return {name: _with_directions(value) for name, value in sample.items()}
+    if type(sample) in (tuple, list):
+        return type(sample)(_with_directions(value) for value in sample)
+    if isinstance(sample, Tensor) and sample.is_floating_point():
+        direction = torch.randint_like(sample, 2).mul_(2).sub_(1)
+        return forward_ad.make_dual(sample.detach(), direction)
+    return sample
 
 
 @contextmanager

@@ -102,7 +102,10 @@ class Tanh(Activation):
     vanishing_order = None
 
     def forward(self, x: Tensor) -> Tensor:
-        return traced.tanh(x) if isinstance(x, Tensor) and traced.tracing() else torch.tanh(x)
+        if torch.jit.is_scripting():
+            return torch.tanh(x)
+        else:
+            return traced.tanh(x) if isinstance(x, Tensor) and traced.tracing() else torch.tanh(x)
 
     def derivatives(self, x: Tensor, n: int) -> tuple[Tensor, ...]:
         return traced.tanh_derivatives(x, n) if traced.tracing() else super().derivatives(x, n)

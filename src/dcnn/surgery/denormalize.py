@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dcnn.errors import InputError, unknown
 from dcnn.surgery import recognise
 from dcnn.surgery.fold import Folder
-from dcnn.surgery.functional import CallPlace, find_calls
+from dcnn.surgery.functional import CallPlace, find_calls, make_scriptable
 from dcnn.surgery.places import Changed, NotReplacedWarning, Slot, leave_fast_path, walk
 
 
@@ -54,6 +54,8 @@ def denormalize(model: nn.Module, kinds: str | Iterable[str] = "all", fold: bool
         removed.append(place.names[0])
     if not removed and not left:
         raise InputError(f"nothing to denormalize: {type(model).__name__} has no {_listed(wanted)} normalization")
+    if calls:
+        make_scriptable(model)
     if left:
         lines = "\n".join(f"  {place}: {why}" for place, why in left)
         warnings.warn(f"normalization left as it was:\n{lines}", NotReplacedWarning, stacklevel=2)

@@ -9,11 +9,14 @@ what the forward decides from those is kept.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from types import CodeType
 from typing import Any
 
 from torch import fx, nn
@@ -51,6 +54,7 @@ class CallPlace:
         replaced, known = (before.replaced, before.known) if isinstance(before, RebuiltForward) else (set(), set())
         self.owner.__dict__["forward"] = RebuiltForward(self.owner, replaced | {self.local}, known | self.siblings)
         attach(self.owner, self.local, module)
+        make_scriptable(self.owner)
 
 
 class RebuiltForward:
@@ -62,6 +66,15 @@ class RebuiltForward:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_built": {}}
+
+    @property
+    def __code__(self) -> CodeType:  # torch.export asks where a forward comes from
+        return type(self.owner).forward.__code__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        whole = inspect.signature(type(self.owner).forward)
+        return whole.replace(parameters=list(whole.parameters.values())[1:])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(type(self.owner).forward).bind(self.owner, *args, **kwargs)
@@ -84,6 +97,14 @@ class RebuiltForward:
         self.built(arguments(self.owner)[1])
 
     def _build(self, fixed: dict[str, Any]) -> Callable[..., Any]:
+        code = self.graph(fixed).python_code("self")
+        namespace = dict(code.globals)
+        exec(code.src, namespace)
+        built: Callable[..., Any] = namespace["forward"]
+        return built
+
+    def graph(self, fixed: dict[str, Any]) -> fx.Graph:
+        """The graph of the owner's forward for these plain arguments, with the replaced calls redirected."""
         try:
             graph = own_graph(self.owner, fixed)
         except UntraceableError as error:
@@ -96,12 +117,28 @@ class RebuiltForward:
                 redirect(graph, call)
             elif call.kind == "activation" and call.via is None and call.name not in self.known:
                 message = f"{type(self.owner).__name__}.forward now calls {call.name}, which was not replaced"
-                warnings.warn(message, NotReplacedWarning, stacklevel=4)
-        code = graph.python_code("self")
-        namespace = dict(code.globals)
-        exec(code.src, namespace)
-        built: Callable[..., Any] = namespace["forward"]
-        return built
+                warnings.warn(message, NotReplacedWarning, stacklevel=5)
+        return graph
+
+
+def make_scriptable(model: nn.Module) -> None:
+    """Let torch.jit.script, which reads source code, see the replaced forwards inside this model."""
+    model.__dict__["__prepare_scriptable__"] = partial(_scriptable, model)
+
+
+def _scriptable(module: nn.Module) -> nn.Module:
+    """A twin that shares all tensors, each replaced forward as a graph (its optional arguments left out)."""
+    twin = copy.copy(module)
+    twin.__dict__.pop("__prepare_scriptable__", None)
+    twin.__dict__["_modules"] = {name: child and _scriptable(child) for name, child in module._modules.items()}
+    forward = vars(module).get("forward")
+    if not isinstance(forward, RebuiltForward):
+        return twin
+    graph = forward.graph(arguments(module)[1])
+    twin.__dict__.pop("forward")
+    for name in forward.replaced - set(twin._modules):  # those of a container are no children
+        twin._modules[name] = _scriptable(getattr(module, name))
+    return fx.GraphModule(twin, graph)
 
 
 def _plain(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-_INTERNAL = {*vars(nn.Module()), "forward"}
+_INTERNAL = {*vars(nn.Module()), "forward", "__prepare_scriptable__"}
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 

@@ -11,7 +11,7 @@ from dcnn import activations
 from dcnn.errors import InputError
 from dcnn.surgery import recognise
 from dcnn.surgery.choose import Place, Where, choose, every_second
-from dcnn.surgery.functional import CallPlace, find_calls
+from dcnn.surgery.functional import CallPlace, find_calls, make_scriptable
 from dcnn.surgery.places import Changed, NotReplacedWarning, Slot, leave_fast_path, walk
 from dcnn.surgery.trace import is_builtin
 
@@ -50,6 +50,8 @@ def swap_activations(
     for place, _ in chosen:
         place.put(_new(activation, recognise.factor(place.value), place.owner.training))
         leave_fast_path(model, place.owner)
+    if any(isinstance(place, CallPlace) for place, _ in chosen):
+        make_scriptable(model)
     if left:
         lines = "\n".join(f"  {place}: {why}" for place, why in left)
         warnings.warn(f"activations left as they were:\n{lines}", NotReplacedWarning, stacklevel=2)
