@@ -27,9 +27,9 @@ def dde():
     return adapter.load_deepxde()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _float64(dde, capsys):
-    """Both sides in double precision."""
+    """Both sides in double precision: in float32 each sums its rows in an order that the processor chooses."""
     before = torch.get_default_dtype()
     dde.config.set_default_float("float64")
     torch.set_default_dtype(torch.float64)
@@ -50,7 +50,6 @@ def assert_equal(found, expected):
 # ---- the published set-ups ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_float64")
 @pytest.mark.parametrize("activation", ["tanh", "irelu"])
 @pytest.mark.parametrize("name", TERMS)
 def test_every_loss_term_is_that_of_deepxde(name, activation):
@@ -63,7 +62,6 @@ def test_every_loss_term_is_that_of_deepxde(name, activation):
     assert pair.gradient_difference() < 1e-9
 
 
-@pytest.mark.usefixtures("_float64")  # in float32 each side sums 7,000 rows in an order that the processor chooses
 @pytest.mark.parametrize("name", TERMS)
 def test_all_7000_points(name):
     from dcnn.bench.pair import build_pair
@@ -75,7 +73,6 @@ def test_all_7000_points(name):
     assert len(pair.batch.interior) == 7000
 
 
-@pytest.mark.usefixtures("_float64")
 def test_the_energy_flux_is_the_product_of_all_points_with_all():
     from dcnn.bench.deepxde_setups import energy_flux_x_as_published
     from dcnn.bench.pair import build_pair
