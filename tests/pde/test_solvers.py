@@ -7,11 +7,11 @@ import pytest
 from scipy.io import loadmat
 
 from dcnn.pde import pdebench
+from dcnn.pde.sine_series import SineSeries
 from dcnn.pde.solvers import (
     SOD,
     riemann,
     shifted,
-    shifted_samples,
     solve_allen_cahn,
     solve_burgers,
     solve_cavity,
@@ -47,22 +47,6 @@ def test_shift_returns_after_one_period():
     u = shifted(profile, x, np.array([0.0, 2.5, 5.0]), speed=0.2)
     np.testing.assert_allclose(u[:, 2], u[:, 0], atol=1e-13)
     np.testing.assert_allclose(u[:, 1], profile(x - 0.5), atol=1e-13)
-
-
-def test_shifted_samples_equal_the_shifted_function():
-    x, profile = -1 + 2 * np.arange(32) / 32, lambda x: np.sin(np.pi * x) + 0.3 * np.cos(7 * np.pi * x)
-    got = shifted_samples(profile(x), np.array([0.0, 0.123]), length=2.0)
-    np.testing.assert_allclose(got, shifted(profile, x, np.array([0.0, 0.123]), 1.0), atol=1e-13)
-
-
-def test_shift_agrees_with_regenerated_pdebench_sample():
-    stored = np.load(shared("1D_Advection_beta0.1_regenIC64_exact4.npz"))
-    u0, length = stored["u0"][0].astype(float), 1.0
-    moved = shifted_samples(u0, 0.1 * stored["t"].astype(float), length)
-    # PDEBench's waves are periodic over the distance of the outermost cell centres, not over the domain: the
-    # seam limits the agreement.
-    inside = slice(300, 1024)
-    assert np.abs(moved[inside, -1] - stored["u_exact"][0, -1, inside]).max() < 2e-3
 
 
 # ---- compressible flow ----------------------------------------------------------------------------------------
@@ -198,10 +182,13 @@ def test_diffusion_reaction_agrees_with_pdebench():
 # ---- spectral -------------------------------------------------------------------------------------------------
 
 
+WAVE = SineSeries((-1.0,))  # −sin πx
+
+
 def test_burgers_agrees_with_the_published_shock():
     known = loadmat(shared("raissi_burgers_shock.mat"))
     x, t = known["x"].ravel(), known["t"].ravel()
-    assert np.abs(solve_burgers(lambda x: -np.sin(np.pi * x), x, t, 0.01 / np.pi) - known["usol"]).max() < 1e-8
+    assert np.abs(solve_burgers(WAVE, WAVE.potential, x, t, 0.01 / np.pi) - known["usol"]).max() < 1e-8
 
 
 def test_allen_cahn_agrees_with_the_published_solution():
@@ -219,15 +206,32 @@ def burgers_by_cole_hopf(x: np.ndarray, t: float, nu: float) -> np.ndarray:
     return -(np.sin(np.pi * y) * f).sum(1) / f.sum(1)
 
 
-def test_burgers_equals_cole_hopf_and_is_fourth_order_in_time():
+@pytest.mark.parametrize("t", [0.01, 0.5])
+def test_burgers_is_the_gauss_hermite_quadrature(t):
     x, nu = np.linspace(-1, 1, 41), 0.1
-    exact = burgers_by_cole_hopf(x, 0.5, nu)
-    errors = [
-        np.abs(
-            solve_burgers(lambda x: -np.sin(np.pi * x), x, np.array([0, 0.5]), nu, n=128, longest_step=s)[:, -1] - exact
-        ).max()
-        for s in (0.1, 0.05, 0.025)
-    ]
+    found = solve_burgers(WAVE, WAVE.potential, x, np.array([0, t]), nu)[:, -1]
+    np.testing.assert_allclose(found, burgers_by_cole_hopf(x, t, nu), atol=1e-10)
+
+
+@pytest.mark.parametrize("nu", [5e-4, 1e-5])
+def test_burgers_with_hardly_any_viscosity_is_the_inviscid_wave_beside_a_shock_of_its_width(nu):
+    x = np.linspace(0.05, 0.95, 10)
+    found = solve_burgers(WAVE, WAVE.potential, x, np.array([0, 0.9]), nu)[:, -1]
+    lines = np.linspace(0.5, 1.0, 200_001)  # where characteristics x = y − t sin πy come from, right of the shock
+    exact = -np.sin(np.pi * np.interp(x, lines - 0.9 * np.sin(np.pi * lines), lines))
+    assert np.abs(found - exact).max() < 30 * nu
+    near = solve_burgers(WAVE, WAVE.potential, np.array([-8 * nu, 8 * nu]), np.array([0, 0.9]), nu)[:, -1]
+    assert near[0] == pytest.approx(-near[1], rel=1e-6)
+    assert 0.7 < near[0] < 1.0
+
+
+def test_allen_cahn_is_fourth_order_in_time():
+    def late(step):
+        return solve_allen_cahn(
+            lambda x: np.sin(np.pi * x), np.linspace(-1, 1, 9), np.array([0, 1.0]), 0.01, 5.0, n=64, longest_step=step
+        )[:, -1]
+
+    errors = [np.abs(late(step) - late(1e-3)).max() for step in (0.1, 0.05, 0.025)]
     assert errors[-1] < 1e-5
     assert (orders(errors) > 3.5).all()
 

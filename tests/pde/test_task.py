@@ -309,10 +309,10 @@ def test_a_regularised_problem_is_judged_by_the_true_one():
 
 
 def test_learnt_parameters_are_reported_and_stored():
-    found = task(problem={"trainable": ["beta"]})
-    found.problem.unknowns["beta"].data.fill_(0.3)
-    assert found.evaluate(found.network, "validation")["parameter_beta"] == pytest.approx(0.3)
-    assert found.state()["parameters"]["beta"] == pytest.approx(0.3)
+    found = task("heat", problem={"trainable": ["alpha"], "parameters": {"alpha": 0.1, "measured": 20}})
+    found.problem.unknowns["alpha"].data.fill_(0.3)
+    assert found.evaluate(found.network, "validation")["parameter_alpha"] == pytest.approx(0.3)
+    assert found.state()["parameters"]["alpha"] == pytest.approx(0.3)
 
 
 def test_a_misspelt_weight_is_named():

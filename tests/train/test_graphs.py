@@ -32,7 +32,7 @@ PDES = {
         "network": {"hard": True, "activation": "integrated_silu"},
     },
     "waves": {"problem": {"name": "burgers"}, "network": {"scale_inputs": True, "residual": True, "adaptive": True}},
-    "unknown": {"problem": {"name": "advection", "trainable": ["beta"]}},
+    "unknown": {"problem": {"name": "heat", "trainable": ["alpha"], "parameters": {"measured": 9}}},
 }
 
 

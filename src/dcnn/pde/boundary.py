@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import InputError
-from dcnn.pde.conditions import Value, Valued, close
+from dcnn.pde.conditions import Value, Valued, at_position
 
 if TYPE_CHECKING:
     from dcnn.pde.problem import Problem
@@ -41,14 +41,16 @@ class Edge(Valued):
         """The coordinates across the faces."""
         return tuple(dict.fromkeys(problem.coordinates[column] for column, _ in self.faces(problem)))
 
-    def place(self, problem: Problem, unit: Tensor) -> Tensor:
-        points, faces = problem.stretch(unit), self.faces(problem)
-        for i, (column, position) in enumerate(faces):  # every face gets the same share of the points
-            points[i :: len(faces), column] = position
+    def parts(self, problem: Problem) -> int:
+        return len(self.faces(problem))
+
+    def place(self, problem: Problem, unit: Tensor, part: int = 0) -> Tensor:
+        points, (column, position) = problem.stretch(unit), self.faces(problem)[part]
+        points[:, column] = position
         return points
 
     def pick(self, problem: Problem, points: Tensor) -> Tensor:
-        on_face = [close(points[:, column], position) for column, position in self.faces(problem)]
+        on_face = [at_position(problem, points, column, position) for column, position in self.faces(problem)]
         return points[torch.stack(on_face).any(0)]
 
     def normals(self, problem: Problem, points: Tensor) -> Tensor:
@@ -56,7 +58,7 @@ class Edge(Valued):
         normal = torch.zeros_like(points)
         for column, position in self.faces(problem):
             outward = 1.0 if position == problem.domain[problem.coordinates[column]][1] else -1.0
-            normal[:, column] += outward * close(points[:, column], position)
+            normal[:, column] += outward * at_position(problem, points, column, position)
         return normal / normal.norm(dim=1, keepdim=True)
 
     def normal_derivative(

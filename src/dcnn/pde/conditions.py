@@ -27,7 +27,6 @@ class Condition(ABC):
     """A set of named residuals on a set of points."""
 
     kind = "boundary"
-    size: int | None = None  # how many points there are, None if they can be sampled at will
 
     def __init__(self, keys: Sequence[str], name: str, term: str | None = None):
         self.keys, self.name, self.term = tuple(keys), name, term
@@ -49,9 +48,13 @@ class Condition(ABC):
         """Partial derivatives that :meth:`residuals` reads."""
         return tuple(dict.fromkeys(letters for _, _, letters in self.targets(problem)))
 
+    def parts(self, problem: Problem) -> int:
+        """How many pieces its place has, such as the faces of a box; each draws samples of its own."""
+        return 1
+
     @abstractmethod
-    def place(self, problem: Problem, unit: Tensor) -> Tensor:
-        """Points of the condition from samples `unit` (N, coordinates) of the unit cube."""
+    def place(self, problem: Problem, unit: Tensor, part: int = 0) -> Tensor:
+        """Points of piece `part` of the condition from samples `unit` (N, coordinates) of the unit cube."""
 
     @abstractmethod
     def pick(self, problem: Problem, points: Tensor) -> Tensor:
@@ -83,8 +86,12 @@ class Valued(Condition):
         found = {}
         for key, value in self.values.items():
             where = f"{problem.where}: {self.name} condition on {key!r}"
-            at_points = call_by_name(value, named, where) if callable(value) else value
-            found[key] = torch.as_tensor(at_points).to(points).expand(len(points))
+            at_points = torch.as_tensor(call_by_name(value, named, where) if callable(value) else value).to(points)
+            if at_points.shape not in ((), (1,), (len(points),)):
+                raise InputError(f"{where}: must be one number a point, found {tuple(at_points.shape)}")
+            if not bool(torch.isfinite(at_points).all()):
+                raise InputError(f"{where}: {int((~at_points.isfinite()).sum())} values are not finite")
+            found[key] = at_points.expand(len(points))
         return found
 
     def prepare(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
@@ -107,13 +114,13 @@ class Initial(Valued):
     def __init__(self, name: str = "initial", term: str | None = None, **values: Value):
         super().__init__(values, name, term)
 
-    def place(self, problem: Problem, unit: Tensor) -> Tensor:
+    def place(self, problem: Problem, unit: Tensor, part: int = 0) -> Tensor:
         points = problem.stretch(unit)
         points[:, problem.axis("t")] = problem.domain["t"][0]
         return points
 
     def pick(self, problem: Problem, points: Tensor) -> Tensor:
-        return points[close(points[:, problem.axis("t")], problem.domain["t"][0])]
+        return points[at_position(problem, points, problem.axis("t"), problem.domain["t"][0])]
 
 
 class Sampled(Valued):
@@ -125,17 +132,37 @@ class Sampled(Valued):
     kind = "data"
 
     def __init__(self, points: Any, name: str = "data", term: str | None = None, **values: Any):
-        self.points = torch.as_tensor(np.asarray(points))
-        data = {key: torch.as_tensor(np.asarray(v)).reshape(-1) for key, v in values.items()}
-        super().__init__({}.fromkeys(data, 0.0), name, term)
-        self.data, self.size = data, len(self.points)
-        for key, value in data.items():
-            if len(value) != self.size:
-                raise InputError(f"{name} condition on {key!r}: {len(value)} values for {self.size} points")
-            if not bool(torch.isfinite(value).all()):
-                raise InputError(f"{name} condition on {key!r}: {int((~value.isfinite()).sum())} values are not finite")
+        rows = _numbers(points, f"{name} condition: points")
+        self.points = rows[:, None] if rows.ndim == 1 else rows
+        self.data = {key: _numbers(v, f"{name} condition on {key!r}") for key, v in values.items()}
+        super().__init__({}.fromkeys(self.data, 0.0), name, term)
+        if self.points.ndim != 2:
+            raise InputError(f"{name} condition: points must be (N, coordinates), found {tuple(rows.shape)}")
+        count = len(self.points)
+        for key, value in self.data.items():
+            if value.shape not in ((count,), (count, 1)):
+                raise InputError(
+                    f"{name} condition on {key!r}: {count} points need {count} values, found {tuple(value.shape)}"
+                )
+            self.data[key] = value.reshape(-1)
 
-    def place(self, problem: Problem, unit: Tensor) -> Tensor:
+    def terms(self, problem: Problem) -> tuple[str, ...]:
+        names, size = problem.coordinates, self.points.shape[1]
+        if size != len(names):
+            raise InputError(f"{self.name} condition: points with {size} columns, coordinates are {', '.join(names)}")
+        if problem.confined:
+            low, high = torch.tensor([problem.domain[c] for c in names], dtype=torch.float64).T
+            slack = 1e-6 * (high - low)
+            outside = ((self.points < low - slack) | (self.points > high + slack)).any(1)
+            if bool(outside.any()):
+                first = dict(zip(names, self.points[outside][0].tolist(), strict=True))
+                raise InputError(
+                    f"{self.name} condition: {int(outside.sum())} of {len(outside)} points lie outside the domain, "
+                    f"the first at {first}"
+                )
+        return super().terms(problem)
+
+    def place(self, problem: Problem, unit: Tensor, part: int = 0) -> Tensor:
         return self.points.to(unit)
 
     def pick(self, problem: Problem, points: Tensor) -> Tensor:
@@ -179,19 +206,20 @@ class Periodic(Condition):
     def _ends(self, problem: Problem, points: Tensor) -> Tensor:
         column, (low, high) = problem.axis(self.along), problem.domain[self.along]
         here, there = points.clone(), points.clone()
-        at_high = close(points[:, column], high)
+        at_high = at_position(problem, points, column, high)
         here[:, column] = torch.where(at_high, high, low)
         there[:, column] = torch.where(at_high, low, high)
         return torch.cat([here, there])  # (2 N, coordinates)
 
-    def place(self, problem: Problem, unit: Tensor) -> Tensor:
+    def place(self, problem: Problem, unit: Tensor, part: int = 0) -> Tensor:
         points = problem.stretch(unit)
         points[:, problem.axis(self.along)] = problem.domain[self.along][0]
         return self._ends(problem, points)
 
     def pick(self, problem: Problem, points: Tensor) -> Tensor:
-        x, (low, high) = points[:, problem.axis(self.along)], problem.domain[self.along]
-        return self._ends(problem, points[close(x, low) | close(x, high)])
+        column, (low, high) = problem.axis(self.along), problem.domain[self.along]
+        here, there = (at_position(problem, points, column, end) for end in (low, high))
+        return self._ends(problem, points[here | there])
 
     def prepare(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
         return {}
@@ -206,6 +234,18 @@ class Periodic(Condition):
         return found
 
 
-def close(values: Tensor, target: float) -> Tensor:
-    """Which values equal `target` up to rounding in float32."""
-    return torch.isclose(values, torch.full_like(values, target), rtol=1e-5, atol=1e-6)
+def at_position(problem: Problem, points: Tensor, column: int, position: float) -> Tensor:
+    """Which points have this coordinate, up to rounding in float32 of it and of the length of its axis."""
+    low, high = problem.domain[problem.coordinates[column]]
+    return (points[:, column] - position).abs() <= 1e-6 * (high - low) + 2.4e-7 * abs(position)
+
+
+def _numbers(values: Any, where: str) -> Tensor:
+    """`values` as a float64 tensor, all of them finite."""
+    try:
+        found = torch.as_tensor(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: not an array of numbers ({error})") from None
+    if not bool(torch.isfinite(found).all()):
+        raise InputError(f"{where}: {int((~found.isfinite()).sum())} values are not finite")
+    return found

@@ -80,11 +80,11 @@ def _from_pde_network(dde: Any, network: PdeNetwork) -> Any:
 
     def embedded(x: Tensor) -> Tensor:
         features = network.embedding(x)
-        return torch.cat([features, network._split(network.known(x))[0]], dim=1) if known else features
+        return torch.cat([features, network.split(network.known(x))[0]], dim=1) if known else features
 
     def in_units(x: Tensor, y: Tensor) -> Tensor:
         fields = y * network.unit + network.offset
-        _, lift, factor = network._split(network.known(x)) if known else (None, 0.0, 1.0)
+        _, lift, factor = network.split(network.known(x)) if known else (None, 0.0, 1.0)
         return lift + factor * fields
 
     point = network.problem.stretch(torch.rand(1, len(network.problem.coordinates))).to(network.unit)

@@ -133,9 +133,10 @@ def call_by_name(function: Callable[..., Any], available: Mapping[str, Any], whe
 class Recorder(dict[str, Tensor]):
     """Stands in for the partial derivatives in a dry run and remembers which of them were asked for."""
 
-    def __init__(self, n_fields: int):
+    def __init__(self, n_fields: int, points: int = 3, size: float = 1.0):
         super().__init__()
-        self.values_seen = torch.linspace(0.5, 1.5, 3 * n_fields, dtype=torch.float64).reshape(3, n_fields)
+        values = torch.linspace(0.5 * size, 1.5 * size, points * n_fields, dtype=torch.float64)
+        self.values_seen = values.reshape(points, n_fields)
 
     def __missing__(self, letters: str) -> Tensor:
         self[letters] = self.values_seen

@@ -138,7 +138,7 @@ class PdeNetwork(nn.Module):
         embedded = self.embedding(x)
         if not (self.hard or self.features):
             return self.hidden(embedded)
-        extra, lift, factor = self._split(self.known(x))
+        extra, lift, factor = self.split(self.known(x))
         fields = self.hidden(torch.cat([embedded, extra], dim=1))
         return lift + factor * fields
 
@@ -193,7 +193,7 @@ class PdeNetwork(nn.Module):
             *((hard.factor if hard else None, f"factor of {field}", 1.0) for field, hard in constraints),
         ]
 
-    def _split(self, known: Tensor) -> tuple[Tensor, ...]:
+    def split(self, known: Tensor) -> tuple[Tensor, ...]:
         """Features, lifts and factors of the last axis."""
         return known.split([len(self.features), len(self.problem.fields), len(self.problem.fields)], dim=-1)
 
@@ -212,7 +212,7 @@ class PdeNetwork(nn.Module):
         letters = ["".join(c * n for c, n in zip(names, alpha, strict=True)) for alpha in start.closed]
         found = self._known(points, letters)
         rows = torch.stack([found[word] for word in letters])  # (terms, N, features + 2 fields)
-        extra, lift, factor = (Jet(part.contiguous(), start.closed, start.closed) for part in self._split(rows))
+        extra, lift, factor = (Jet(part.contiguous(), start.closed, start.closed) for part in self.split(rows))
         both: list[Any] = [embedded, extra]
         inputs: Any = torch.cat(both, dim=1)
         return Located(points, wanted, inputs, lift, factor) if self.hard else Located(points, wanted, inputs)

@@ -5,8 +5,10 @@
 | one field, 1-D | `tensor` | sample, t, x |
 | 1-D compressible flow | `density`, `Vx`, `pressure` | sample, t, x |
 | 2-D | groups `0000`, `0001` … with `data` and `grid/{x,y,t}` | t, y, x, field |
+| all others | `fields/NAME`, `grid/AXIS` | sample, then those of the attribute `axes` |
 
-The 1-D files also hold `x-coordinate` and `t-coordinate`; the latter has one entry more than the data.
+The 1-D files also hold `x-coordinate` and `t-coordinate`; the latter has one entry more than the data. The last layout
+is dcnn's own: steady problems, ordinary equations, several fields in 1-D.
 """
 
 from __future__ import annotations
@@ -46,6 +48,10 @@ class Samples(Sequence[Solution]):
             raise InputError(f"{self.path}: damaged or truncated ({error})") from None
 
     def _recognise(self, fields: tuple[str, ...]) -> tuple[tuple[str, ...], list[str], int]:
+        if isinstance(self.attributes.get("axes"), str) and "fields" in self._file:
+            names = tuple(self._file["fields"])
+            ordered = tuple(sorted(names, key=[*fields, *names].index))
+            return ordered, [f"fields/{name}" for name in ordered], len(self._file[f"fields/{names[0]}"])
         if self._groups:
             count = self._file[self._groups[0]]["data"].shape[-1]
             default = ("u", "v", "w")[:count] if count <= 3 else tuple(f"u{i}" for i in range(count))
@@ -94,6 +100,10 @@ class Samples(Sequence[Solution]):
         return (self[i] for i in range(len(self)))
 
     def _flat(self, index: int) -> Solution:
+        if self._names[0].startswith("fields/"):
+            axes = {axis: self._file[f"grid/{axis}"][:] for axis in self.attributes["axes"].split(",")}
+            values = {field: self._file[name][index] for field, name in zip(self.fields, self._names, strict=True)}
+            return Solution(axes, values, f"{self.path} sample {index}")
         x, t = self._file["x-coordinate"][:], self._file["t-coordinate"][:]
         arrays = [np.asarray(self._file[name][index]).T for name in self._names]  # (x, t)
         grid = {"x": x, "t": t[: arrays[0].shape[1]]}
@@ -131,17 +141,24 @@ def write(
     first = samples[0]
     with h5py.File(path, "w") as file:
         file.attrs.update(attributes)
-        if "y" in first.grid:
+        names = FLOW if set(first.fields) == set(FLOW) else dict.fromkeys(first.fields, "tensor")
+        flat = list(first.grid) == ["x", "t"] and len(set(names.values())) == len(names)
+        if not flat and list(first.grid) != ["x", "y", "t"]:
+            file.attrs["axes"] = ",".join(first.grid)
+            for name in first.fields:
+                file[f"fields/{name}"] = np.stack([sample.fields[name] for sample in samples])
+            for axis, values in first.grid.items():
+                file[f"grid/{axis}"] = values
+            return
+        if not flat:
             for index, sample in enumerate(samples):
                 group = file.create_group(f"{index:04d}")
                 group.attrs["config"] = configs[index] if configs else ""
-                time = sample.grid.get("t", np.zeros(1))
-                fields = [f.reshape(*f.shape[:2], len(time)) for f in sample.fields.values()]
-                group["data"] = np.transpose(np.stack(fields), (3, 2, 1, 0)).astype("float32")  # (t, y, x, field)
-                for axis, values in {"x": sample.grid["x"], "y": sample.grid["y"], "t": time}.items():
+                fields = np.stack(list(sample.fields.values()))
+                group["data"] = np.transpose(fields, (3, 2, 1, 0)).astype("float32")  # (t, y, x, field)
+                for axis, values in sample.grid.items():
                     group[f"grid/{axis}"] = np.asarray(values, dtype="float32")
             return
-        names = FLOW if set(first.fields) == set(FLOW) else dict.fromkeys(first.fields, "tensor")
         for field, name in names.items():
             file.create_dataset(name, (len(samples), *first.fields[field].T.shape), dtype="float32")
         for index, sample in enumerate(samples):

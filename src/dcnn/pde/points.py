@@ -131,5 +131,11 @@ def draw(
             initial[:, problem.axis("t")] = problem.domain["t"][0]
         everywhere = torch.cat([initial, boundary, interior] if timed else [boundary, interior])
         return everywhere, [(c, c.pick(problem, everywhere)) for c in conditions]
-    interior, counts = problem.stretch(unit(collocation.domain)), {"initial": collocation.initial}
-    return interior, [(c, c.place(problem, unit(counts.get(c.kind, collocation.boundary)))) for c in conditions]
+
+    def placed(condition: Condition) -> Tensor:
+        """Every part has samples of its own: every k-th point of a Sobol sequence covers one half of a face only."""
+        count = collocation.initial if condition.kind == "initial" else collocation.boundary
+        parts = condition.parts(problem)
+        return torch.cat([condition.place(problem, unit(-(-count // parts)), part) for part in range(parts)])
+
+    return problem.stretch(unit(collocation.domain)), [(c, placed(c)) for c in conditions]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -17,10 +15,12 @@ from torch import Tensor, nn
 
 from dcnn.errors import InputError, unknown
 from dcnn.pde.boundary import Neumann
-from dcnn.pde.cache import cached
-from dcnn.pde.conditions import Condition, Periodic
-from dcnn.pde.named_field import Field, Recorder, call_by_name
+from dcnn.pde.conditions import Condition, Periodic, Sampled
+from dcnn.pde.dry_run import dry_run
+from dcnn.pde.known_solution import known_solution
+from dcnn.pde.named_field import Field, call_by_name
 from dcnn.pde.solution import Solution
+from dcnn.pde.source import line_of, prefixed, source_text, users_file
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,13 @@ class Problem:
     periodic: ClassVar[Mapping[str, float]] = {}  # axis -> period, for inputs that are periodic by construction
     reflecting: ClassVar[tuple[str, ...]] = ()  # axes whose walls mirror: for inputs with no normal derivative there
     collocation: ClassVar[Collocation] = Collocation()
+    trainable: ClassVar[str | Sequence[str]] = ()  # parameters that are learnt from data, unless it is said otherwise
+    confined: ClassVar[bool] = True  # whether data outside the domain are a mistake
     expensive: ClassVar[bool] = False  # whether `solve` takes seconds, so that its result is kept on disk
 
     residuals: Callable[..., dict[str, Tensor]]
 
-    def __init__(self, trainable: str | Sequence[str] = (), **given: Any):
+    def __init__(self, trainable: str | Sequence[str] | None = None, **given: Any):
         self._check_statement()
         for key in given:
             if key not in (*self.parameters, *self.options):
@@ -80,8 +82,10 @@ class Problem:
         numbers = {key: _number(self.where, key, given.get(key, v)) for key, v in self.parameters.items()}
         self.parameters = numbers
         self.settings = {key: given.get(key, value) for key, value in self.options.items()}
+        self.measurements: tuple[Condition, ...] = ()
         self.unknowns = nn.ParameterDict()
-        for key in (trainable,) if isinstance(trainable, str) else trainable:
+        learnt = type(self).trainable if trainable is None else trainable
+        for key in (learnt,) if isinstance(learnt, str) else learnt:
             if key not in numbers:
                 raise unknown(f"trainable parameter of {self.where}", key, numbers)
             self.unknowns[key] = nn.Parameter(torch.tensor(numbers[key], dtype=torch.get_default_dtype()))
@@ -122,12 +126,12 @@ class Problem:
     @property
     def where(self) -> str:
         """The name of the problem, or the file it was written in, for messages."""
-        try:
-            path = Path(inspect.getsourcefile(type(self)) or "")
-        except (TypeError, OSError):  # written at a prompt
-            path = Path()
-        users = path.is_file() and not path.is_relative_to(Path(__file__).parent)
-        return str(path) if users else self.name or type(self).__name__
+        path = users_file(type(self))
+        return str(path) if path is not None else self.name or type(self).__name__
+
+    def source(self) -> str | None:
+        """Text from which a run folder can define the problem again; None if it was not written down anywhere."""
+        return source_text(type(self))
 
     def axis(self, coordinate: str) -> int:
         """Column of a coordinate."""
@@ -161,22 +165,7 @@ class Problem:
 
     @cached_property
     def _dry_run(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(wanted partial derivatives, names of the residuals), found by evaluating them once."""
-        recorder = Recorder(len(self.fields))
-        middle = self.stretch(torch.full((3, len(self.coordinates)), 0.5, dtype=torch.float64))
-        try:
-            named = self.evaluate(recorder, middle, recorder.values_seen)
-        except InputError as error:
-            raise InputError(_prefixed(self.where, str(error))) from None
-        except Exception as error:
-            raise InputError(f"{self.where}: residuals{_line_of(error)}: {type(error).__name__}: {error}") from error
-        if not isinstance(named, dict) or not named:
-            raise InputError(f'{self.where}: residuals must return a dict such as {{"equation": u.t - u.xx}}')
-        for term, value in named.items():
-            if not isinstance(value, Tensor) or value.shape != (3,):
-                shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise InputError(f"{self.where}: residual {term!r} must be one number a point, found {shape}")
-        return ("", *(letters for letters in recorder if letters)), tuple(named)
+        return dry_run(self)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -202,13 +191,13 @@ class Problem:
         exact = {name for h in self.hard_constraints().values() for name in h.satisfies} if hard else set()
         found = []
         try:
-            for condition in self.conditions():
+            for condition in (*self.conditions(), *self.measurements):
                 terms = condition.terms(self)
                 condition.wanted(self)
                 if not (embedded and self._by_inputs(condition)) and not exact.issuperset(terms):
                     found.append(condition)
         except InputError as error:
-            raise InputError(_prefixed(self.where, str(error))) from None
+            raise InputError(prefixed(self.where, str(error))) from None
         return found
 
     def _by_inputs(self, condition: Condition) -> bool:
@@ -230,28 +219,62 @@ class Problem:
 
     @cached_property
     def _reference(self) -> Solution | None:
-        from_file = self.settings.get("data") is not None  # a file may change under the same name
-        return cached(self.identity(), self.solve) if self.expensive and not from_file else self.solve()
+        return known_solution(self)
 
     def identity(self) -> dict[str, Any]:
-        """What makes this problem's solution different from another's."""
+        """The problem by name, with its parameters and options."""
         return {"problem": self.where, **self.parameters, **{k: str(v) for k, v in self.settings.items()}}
 
     def with_settings(self, **changes: Any) -> Problem:
         """The same problem with other parameters or options."""
-        return type(self)(trainable=tuple(self.unknowns), **{**self.parameters, **self.settings, **changes})
+        twin = type(self)(trainable=tuple(self.unknowns), **{**self.parameters, **self.settings, **changes})
+        twin.measurements = self.measurements
+        return twin
+
+    def with_data(self, points: Any, **values: Any) -> Problem:
+        """The same problem with measured values of fields at points (N, coordinates), to learn parameters from."""
+        twin = copy.copy(self)
+        twin.measurements = (*self.measurements, Sampled(points, **values))
+        return twin
+
+    def settled(self) -> Problem:
+        """The same problem with its learnt parameters, as they are now, for known ones."""
+        learnt = {name: float(value.detach()) for name, value in self.unknowns.items()}
+        return type(self)(trainable=(), **{**self.parameters, **self.settings, **learnt})
 
     def check(self) -> None:
         """Raise an :class:`InputError` if the residuals or conditions cannot be evaluated."""
         _ = self.wanted
-        unit = torch.full((4, len(self.coordinates)), 0.5, dtype=torch.float64)
+        unit = torch.rand(4, len(self.coordinates), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         try:
-            for condition in self.soft_conditions():
+            stated = self.soft_conditions()
+            for condition in stated:
                 condition.prepare(self, condition.place(self, unit))
-        except InputError:
-            raise
+        except InputError as error:
+            raise InputError(prefixed(self.where, str(error))) from None
         except Exception as error:
-            raise InputError(f"{self.where}: conditions{_line_of(error)}: {type(error).__name__}: {error}") from error
+            line = line_of(error, type(self))
+            raise InputError(f"{self.where}: conditions{line}: {type(error).__name__}: {error}") from error
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there are measured values, from which parameters can be learnt."""
+        return any(c.kind == "data" and c.name != "initial" for c in self.soft_conditions())
+
+    def check_posed(self) -> None:
+        """Raise an :class:`InputError` if nothing makes one solution, or one value of a learnt parameter, right."""
+        self.check()
+        stated = self.soft_conditions()
+        if not stated:
+            raise InputError(
+                f"{self.where}: no conditions: every constant may be a solution. State them, e.g. "
+                f"def conditions(self): return [Initial({self.fields[0]}=0.0)]"
+            )
+        if self.unknowns and not self.has_data:
+            raise InputError(
+                f"{self.where}: {', '.join(self.unknowns)} is to be learnt, but there are no data to learn it from; "
+                f"use with_data(points, {self.fields[0]}=values), or add Sampled(…) to the conditions"
+            )
 
     def _check_statement(self) -> None:
         for attribute in ("coordinates", "domain", "fields"):
@@ -279,12 +302,3 @@ def _number(where: str, key: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise InputError(f"{where}: parameter {key} must be a number, found {value!r}") from None
-
-
-def _prefixed(where: str, message: str) -> str:
-    return message if where in message else f"{where}: {message}"
-
-
-def _line_of(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f", line {frames[-1].lineno} ({frames[-1].line})" if frames and frames[-1].line else ""

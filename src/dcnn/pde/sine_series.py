@@ -23,6 +23,11 @@ class SineSeries:
         sin = torch.sin if isinstance(x, Tensor) else np.sin
         return sum(a * sin(n * math.pi / self.length * (x - self.low)) for n, a in enumerate(self.coefficients, 1))
 
+    def potential(self, x: Any) -> Any:
+        """∫ of the series: −Σ aₙ cos(…)/kₙ, for numpy arrays."""
+        terms = zip(self.coefficients, self.wave_numbers(), strict=True)
+        return -sum(a / k * np.cos(k * (x - self.low)) for a, k in terms)
+
     def wave_numbers(self) -> Any:
         """nπ/length of each term."""
         return math.pi / self.length * np.arange(1, len(self.coefficients) + 1)

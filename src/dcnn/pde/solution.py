@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dcnn.errors import InputError
+
 Array = NDArray[np.floating]
 
 
@@ -24,9 +26,12 @@ class Solution:
     source: str = ""
 
     def __post_init__(self) -> None:
+        for axis, positions in self.grid.items():
+            if np.ndim(positions) != 1 or not len(positions) or not np.isfinite(positions).all():
+                raise InputError(f"solution: axis {axis!r} must be a list of finite numbers")
         for name, values in self.fields.items():
-            if values.shape != self.shape:
-                raise ValueError(f"field {name} has shape {values.shape}, its grid {self.shape}")
+            if np.shape(values) != self.shape:
+                raise InputError(f"solution: field {name!r} has shape {np.shape(values)}, its grid {self.shape}")
 
     @property
     def shape(self) -> tuple[int, ...]:

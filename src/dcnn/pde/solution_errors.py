@@ -26,7 +26,7 @@ def errors(network: PdeNetwork | Windows, reference: Solution, coarse: bool = Fa
     predictor knows the mean of every field over the whole domain. The last 20 times are taken on the whole grid (with
     `coarse` on part of it), mse and nrmse_domain on about 200,000 points of it.
     """
-    timed = "t" in reference.grid
+    timed = "t" in reference.grid and len(reference.grid) > 1  # ordinary equations: over all times, as one
     late = reference.at("t", slice(-LAST_TIMES, None)) if timed else reference
     late = thinned(late, COARSE) if coarse else late
     whole = thinned(reference, COARSE if coarse else DOMAIN)
@@ -73,7 +73,7 @@ def predict(network: nn.Module, points: Array | Tensor) -> Array:
 def thinned(reference: Solution, most: int) -> Solution:
     """About `most` of the points: whole times are kept, space is taken at equal strides."""
     space = [axis for axis in reference.grid if axis != "t"]
-    stride = max(1, round((np.prod(reference.shape) / most) ** (1 / len(space))))
+    stride = max(1, round((np.prod(reference.shape) / most) ** (1 / max(1, len(space)))))
     for axis in space:
         reference = reference.at(axis, slice(None, None, stride))
     return reference

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.losses import Term, Weighting, term_values
+from dcnn.pde.ansatz import check_ansatz
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.points import PointGroup, Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
@@ -32,7 +33,7 @@ class PdeTask:
     of points (None: the same points always). adaptive: new points are drawn where the residual is large. causal: ε
     of Wang et al. (2022): the residual at time t counts by exp(−ε Σ of the losses before t). transient: points are
     spread evenly in log(1 + (t − t₀)/transient). truth: the problem that the result is judged by, if `problem` is a
-    regularised version of it. reference: the solution to compare with.
+    regularised version of it. reference: the solution to compare with, if not that of the problem's own solver.
     """
 
     monitor = "loss"
@@ -58,7 +59,9 @@ class PdeTask:
         self.problem, self.terms, self.weighting = problem, terms, weighting
         self.network: nn.Module = network
         self.truth = truth or problem
-        self.reference = reference if reference is not None else self.truth.reference()
+        self._given = reference
+        self._settled: tuple[dict[str, Any], Solution | None] | None = None
+        problem.check_posed()
         self.collocation, self.seed, self.steps_per_epoch = collocation, seed, steps_per_epoch
         self.resample_every, self.adaptive, self.causal = resample_every, adaptive, causal
         self.transient = transient
@@ -66,8 +69,21 @@ class PdeTask:
         exact = bool(network.hard) and not isinstance(network, Windows)  # later windows start anew
         found = problem.soft_conditions(embedded=embedded, hard=exact)
         self.conditions = [c for c in found if self.active.intersection(c.terms(problem))]
+        self._adapted: tuple[int, Tensor] | None = None  # number of the points that were drawn by residual, and these
+        if isinstance(network, PdeNetwork) and not network.batch_norm:
+            check_ansatz(network, embedded, None if problem.unknowns else self.reference)
         self.dtype = torch.float32
         self.cast(torch.float32)
+
+    @property
+    def reference(self) -> Solution | None:
+        """The solution to compare with; where parameters are learnt, that of the values found so far."""
+        if self._given is not None or not self.problem.unknowns:
+            return self._given if self._given is not None else self.truth.reference()
+        problem = self.truth.settled()
+        if self._settled is None or self._settled[0] != problem.parameters:
+            self._settled = dict(problem.parameters), problem.solve()
+        return self._settled[1]
 
     def cast(self, dtype: torch.dtype) -> None:
         """Trains in this precision from now on."""
@@ -80,7 +96,7 @@ class PdeTask:
         """A round of stages begins: on to the next window of time, if there are several."""
         if isinstance(self.network, Windows):
             self.network.begin(number)
-        self._fixed = {}
+        self._fixed, self._adapted = {}, None
 
     # ---- points ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +119,9 @@ class PdeTask:
             conditions = self.network.conditions(conditions)
         interior, placed = draw(network.problem, conditions, self.collocation, random, self.dtype, self.transient)
         if self.adaptive and number:
-            interior = self._where_large(network, len(interior), number)
+            if self._adapted is None or self._adapted[0] != number:
+                self._adapted = number, self._where_large(network, len(interior), number)
+            interior = self._adapted[1].to(interior)
         if self.causal is not None:
             interior = interior[interior[:, self.problem.axis("t")].argsort()]
         device = next(network.parameters()).device
@@ -180,7 +198,8 @@ class PdeTask:
         """
         assert isinstance(network, PdeNetwork | Windows)
         found: dict[str, Any] = {}
-        if self.reference is not None:
+        fixed = self._given is not None or not self.problem.unknowns
+        if (fixed or split == "test") and self.reference is not None:
             found |= errors(network, self.reference, coarse=split != "test")
         fresh = self._fresh(1 if split == "test" else 0)
         with torch.no_grad():
@@ -213,7 +232,12 @@ class PdeTask:
     def state(self) -> dict[str, Any]:
         """The problem's parameters, learnt ones as they are now."""
         learnt = {name: float(value.detach()) for name, value in self.problem.unknowns.items()}
-        return {"problem": self.problem.where, "parameters": {**self.truth.parameters, **learnt}}
+        state = {"problem": self.problem.where, "parameters": {**self.truth.parameters, **learnt}}
+        return state if self._adapted is None else {**state, "adapted": self._adapted}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint: points that depend on earlier weights cannot be drawn again."""
+        self._adapted = state.get("adapted")
 
 
 def _on_all_rows(evaluated: Sequence[tuple[PointGroup, Mapping[str, Tensor]]]) -> Tensor:

@@ -51,7 +51,7 @@ class Windows(nn.Module):
             raise InputError(f"{problem.where}: points.time_windows={count}, but there is no coordinate t")
         if options.get("batch_norm"):
             raise InputError(f"network.batch_norm cannot be combined with points.time_windows={count}")
-        if any(condition.kind == "data" and not _starts(condition) for condition in problem.conditions()):
+        if any(condition.kind == "data" and not _starts(condition) for condition in problem.soft_conditions()):
             raise InputError(f"{problem.where}: measured data cannot be combined with points.time_windows={count}")
         self.problem, self.current = problem, 0
         self.edges = window_edges(*problem.domain["t"], count, options.pop("transient", None))

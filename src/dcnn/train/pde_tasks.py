@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dcnn.errors import InputError, unknown
+import numpy as np
+
+from dcnn.errors import unknown
 from dcnn.losses import Term
 from dcnn.losses import weighting as weightings
-from dcnn.pde import pdebench, problems
+from dcnn.pde import problems
 from dcnn.pde.conditions import Condition
+from dcnn.pde.file_solution import solution_in_file
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
@@ -21,12 +24,21 @@ from dcnn.train.config import NetworkConfig, PdeConfig, PdeLoss, ProblemConfig
 
 KINDS = ("residual", "initial", "boundary", "data")
 AUTO_MODES = 4
+MEASURED = 1000  # points of a file that parameters are learnt from
 
 
 def build_pde(config: PdeConfig) -> PdeTask:
     """Problem, network, terms and points of a configuration; the caller has seeded torch."""
     truth = build_problem(config.problem)
-    problem = truth.with_settings(**config.problem.regularise) if config.problem.regularise else truth
+    reference = _file_reference(truth, config.problem)
+    if truth.unknowns and not truth.has_data and config.problem.reference is not None:
+        known = reference if reference is not None else truth.solution()
+        rows = np.random.default_rng(config.seed).choice(len(known.points()), MEASURED)
+        truth = truth.with_data(known.points()[rows], **dict(zip(known.fields, known.values()[rows].T, strict=True)))
+    problem = truth
+    if config.problem.regularise:
+        problem = truth.with_settings(**config.problem.regularise)
+        problem.unknowns = truth.unknowns  # what is learnt is learnt for both
     windows = config.points.time_windows
     settings = network_settings(problem, config.network)
     network = Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
@@ -55,7 +67,7 @@ def build_pde(config: PdeConfig) -> PdeTask:
         steps_per_epoch=config.steps_per_epoch,
         seed=config.seed,
         truth=truth,
-        reference=_file_reference(truth, config.problem),
+        reference=reference,
     )
 
 
@@ -79,20 +91,16 @@ def build_problem(config: ProblemConfig) -> Problem:
         given.setdefault("sample", config.sample)
     if config.reference is not None and "data" in options:
         given.setdefault("data", config.reference)
-    return problems.get(config.name, config.fidelity, trainable=config.trainable, **given)
+    if config.trainable:
+        given["trainable"] = config.trainable
+    return problems.get(config.name, config.fidelity, **given)
 
 
 def _file_reference(problem: Problem, config: ProblemConfig) -> Solution | None:
     """The file to compare with, for a problem that does not read files itself."""
     if config.reference is None or "data" in problem.options:
         return None
-    with pdebench.open(config.reference, problem.fields) as samples:
-        if not set(samples.fields) <= set(problem.fields):
-            raise InputError(
-                f"{config.reference}: holds {', '.join(samples.fields)}, but {problem.where} has "
-                f"{', '.join(problem.fields)}"
-            )
-        return samples[config.sample]
+    return solution_in_file(problem, config.reference, config.sample)
 
 
 def build_terms(problem: Problem, conditions: Sequence[Condition], loss: PdeLoss) -> tuple[Term, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dcnn.errors import InputError
-from dcnn.pde import pdebench
+from dcnn.pde.file_solution import solution_in_file
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Array, Solution
 
@@ -21,26 +20,12 @@ def cell_centres(problem: Problem, axis: str, cells: int) -> Array:
     return low + (high - low) * (np.arange(cells) + 0.5) / cells
 
 
-def file_sample(problem: Problem, stated: Mapping[str, float]) -> Solution:
-    """Sample `problem.sample` of the file `problem.data`.
-
-    `stated` are parameters that the file's attributes may state too; they must agree.
-    """
-    with pdebench.open(problem.data, problem.fields) as samples:
-        if samples.fields != problem.fields:
-            raise InputError(
-                f"{problem.data}: holds {', '.join(samples.fields)}, but {problem.name} needs "
-                f"{', '.join(problem.fields)}"
-            )
-        for key, value in stated.items():
-            found = samples.attributes.get(key)
-            if found is not None and not np.isclose(float(found), value, rtol=1e-3):
-                raise InputError(
-                    f"{problem.data}: {key} = {found} in the file, {value} in the problem; set {key}={found}"
-                )
-        if not -len(samples) <= problem.sample < len(samples):
-            raise InputError(f"{problem.data}: sample {problem.sample} asked for, the file has {len(samples)}")
-        return samples[problem.sample]
+def file_sample(problem: Problem) -> Solution:
+    """Sample `problem.sample` of the file `problem.data`, which must hold all fields."""
+    found = solution_in_file(problem, problem.data, problem.sample)
+    if tuple(found.fields) != problem.fields:
+        raise InputError(f"{problem.data}: holds {', '.join(found.fields)}, needed are {', '.join(problem.fields)}")
+    return found
 
 
 def starting_points(solution: Solution) -> tuple[Array, dict[str, Any]]:

@@ -53,7 +53,7 @@ class Advection(Problem):
 
     def solve(self) -> Solution:
         if self.data:
-            return file_sample(self, {"beta": self.parameters["beta"]})
+            return file_sample(self)
         return moved_profile(self, self.parameters["beta"])
 
 

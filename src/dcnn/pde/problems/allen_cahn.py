@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dcnn.pde.conditions import Condition, Initial, Periodic
+from dcnn.pde.diffused_field import DiffusedProfile
 from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Hard, Problem
 from dcnn.pde.problems._grids import cell_centres
@@ -42,7 +43,17 @@ class AllenCahn(Problem):
         return [Initial(u=self.profile), Periodic("x", derivatives=1)]
 
     def hard_constraints(self) -> dict[str, Hard]:
-        return {"u": Hard(factor=lambda t: t, lift=self.profile, satisfies=("initial_u",))}
+        return {"u": Hard(factor=lambda t: t, lift=self.lift, satisfies=("initial_u",))}
+
+    @cached_property
+    def lift(self) -> Any:
+        """A periodic function that starts from the profile.
+
+        x² cos(πx) has a kink where the ends meet. As u must not keep it, diffusion smooths it, as in the solution.
+        """
+        if self.sample:
+            return self.profile
+        return DiffusedProfile(bump(cell_centres(self, "x", 2048)), self.parameters["D"], self.domain["x"])
 
     @cached_property
     def profile(self) -> Any:

@@ -31,7 +31,6 @@ class Burgers(Problem):
     fields = ("u",)
     parameters = {"nu": 0.01 / math.pi}
     options = {"sample": 0, "seed": 0, "resolution": 256}
-    periodic = {"x": 2.0}
     expensive = True
 
     def residuals(self, u: Field) -> dict[str, Tensor]:
@@ -51,5 +50,5 @@ class Burgers(Problem):
 
     def solve(self) -> Solution:
         x, t = cell_centres(self, "x", self.resolution), np.linspace(*self.domain["t"], 101)
-        u = solve_burgers(self.profile, x, t, self.parameters["nu"])
-        return Solution({"x": x, "t": t}, {"u": u}, "Fourier, ETDRK4")
+        u = solve_burgers(self.profile, self.profile.potential, x, t, self.parameters["nu"])
+        return Solution({"x": x, "t": t}, {"u": u}, "Cole–Hopf, quadrature")

@@ -83,7 +83,7 @@ class DiffusionReaction(Problem):
             return self.solution().at("t", slice(0, 1))
         axes = {axis: cell_centres(self, axis, self.resolution) for axis in "xy"}
         if self.initial == "noise":
-            u, v = noise(self.seed + self.sample, self.resolution)
+            u, v = noise([self.sample, self.seed] if self.seed else self.sample, self.resolution)
         elif self.initial == "smooth":
             rng = np.random.default_rng([self.seed, self.sample])
             u, v = (cosine_waves(rng, axes["x"], axes["y"]) for _ in "uv")
@@ -93,14 +93,14 @@ class DiffusionReaction(Problem):
 
     def solve(self) -> Solution:
         if self.data:
-            return file_sample(self, {})
+            return file_sample(self)
         start, t = self.start(), np.linspace(*self.domain["t"], 101)
         u0, v0 = (values[..., 0] for values in start.fields.values())
         u, v = solve_diffusion_reaction(u0, v0, (2.0, 2.0), t, *self.parameters.values())
         return Solution({**start.grid, "t": t}, {"u": u, "v": v}, "finite volumes, RK45")
 
 
-def noise(seed: int, cells: int) -> tuple[Array, Array]:
+def noise(seed: int | list[int], cells: int) -> tuple[Array, Array]:
     """Independent N(0, 1) values [x, y], the same as PDEBench's generator draws for this seed."""
     rng = np.random.default_rng(seed)
     u, v = (rng.standard_normal((cells, cells)).T for _ in "uv")  # drawn as [y, x]

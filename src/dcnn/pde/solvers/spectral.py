@@ -64,27 +64,6 @@ def evaluate(modes: Modes, x: Array, low: float, length: float, n: int) -> Array
     return np.real((waves * weight) @ modes)
 
 
-def solve_burgers(
-    profile: Callable[[Array], Array],
-    x: Array,
-    times: Array,
-    nu: float,
-    low: float = -1.0,
-    length: float = 2.0,
-    n: int = 2048,
-    longest_step: float = 2e-4,
-) -> Array:
-    """u_t + u u_x = ν u_xx, periodic: u on [x, times]."""
-    k = wave_numbers(n, length)
-    kept = k < 2 / 3 * k[-1]  # products of kept modes do not fold back onto kept modes
-
-    def nonlinear(modes: Modes) -> Modes:
-        return -0.5j * k * kept * np.fft.rfft(np.fft.irfft(modes, n) ** 2)
-
-    start = np.fft.rfft(profile(low + length * np.arange(n) / n))
-    return evaluate(etdrk4(start, -nu * k**2, nonlinear, times, longest_step), x, low, length, n)
-
-
 def solve_allen_cahn(
     profile: Callable[[Array], Array],
     x: Array,

@@ -1,0 +1,56 @@
+"""The known solution of a problem: computed, or kept from an earlier computation of the very same problem."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dcnn.errors import InputError, unknown
+from dcnn.pde.cache import cached
+from dcnn.pde.solution import Solution
+
+if TYPE_CHECKING:
+    from dcnn.pde.problem import Problem
+
+
+def known_solution(problem: Problem) -> Solution | None:
+    """What `solve` returns, checked; an expensive one comes from the user's cache directory if it is there."""
+    from_file = problem.settings.get("data") is not None  # a file may change under the same name
+    stating = "_stating" in problem.__dict__  # the conditions themselves ask for the solution
+    if not problem.expensive or from_file or stating or problem.source() is None:
+        return _checked(problem, problem.solve())
+    return _checked(problem, cached({**problem.identity(), **_statement(problem)}, problem.solve))
+
+
+def _statement(problem: Problem) -> dict[str, Any]:
+    """What else a stored solution depends on: the text of the problem, its domain, the data of its conditions."""
+    known = hashlib.sha256((problem.source() or "").encode())
+    unit = torch.rand(64, len(problem.coordinates), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    problem.__dict__["_stating"] = True
+    conditions = problem.conditions()
+    del problem.__dict__["_stating"]
+    for condition in conditions:
+        prepared = condition.prepare(problem, condition.place(problem, unit))
+        for key in sorted(prepared):
+            known.update(f"{condition.name} {key}".encode() + prepared[key].detach().double().numpy().tobytes())
+    return {"statement": known.hexdigest(), "domain": {k: list(v) for k, v in problem.domain.items()}}
+
+
+def _checked(problem: Problem, found: Solution | None) -> Solution | None:
+    if found is None:
+        return None
+    for axis in {*found.grid} ^ {*problem.coordinates}:
+        raise unknown(f"coordinate in the solution of {problem.where}", axis, problem.coordinates)
+    for name, values in found.fields.items():
+        if name not in problem.fields:
+            raise unknown(f"field in the solution of {problem.where}", name, problem.fields)
+        if not np.isfinite(values).all():
+            raise InputError(f"{problem.where}: {int((~np.isfinite(values)).sum())} values of {name!r} are not finite")
+    order = [*found.grid]
+    if order == [*problem.coordinates]:
+        return found
+    moved = {k: np.transpose(v, [order.index(c) for c in problem.coordinates]) for k, v in found.fields.items()}
+    return Solution({c: found.grid[c] for c in problem.coordinates}, moved, found.source)
