@@ -2,7 +2,7 @@
 
 import pytest
 
-from dcnn.train import fit
+from dcnn.results import fit_config as fit
 
 TINY = {"features": 16, "filters": 16, "blocks": 1, "gaussians": 12}
 

@@ -29,17 +29,18 @@ __all__ = [
     "fit",
     "losses",
     "pde",
+    "results",
     "swap_activations",
     "testing",
     "train",
 ]
 
-_LATER = ("atoms", "pde", "testing", "train")
+_LATER = ("atoms", "pde", "results", "testing", "train")
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return import_module(f"dcnn.{name}")
     if name == "fit":
-        return import_module("dcnn.train").fit
+        return import_module("dcnn.api").fit
     raise AttributeError(f"module 'dcnn' has no attribute {name!r}")

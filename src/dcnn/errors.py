@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -25,3 +26,14 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> InputError:
     close = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.5)
     hint = f"; did you mean {by_lower[close[0]]!r}?" if close else "."
     return InputError(f"unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Around imports that only an extra of the package brings: says what to install if one is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] == "dcnn":
+            raise
+        raise DcnnError(f"this needs {error.name}: pip install 'dcnn[{name}]'") from None

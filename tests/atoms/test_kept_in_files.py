@@ -11,12 +11,12 @@ from ase.io import read as ase_read
 from ase.io import write as ase_write
 
 from dcnn.atoms import Dataset, Structure, join, load
+from dcnn.atoms.config import DataConfig
 from dcnn.atoms.data import demo_dataset, write
 from dcnn.atoms.data.frame_checks import check_geometries
+from dcnn.atoms.frames import split_frames
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
-from dcnn.train.config import DataConfig
-from dcnn.train.tasks import split_frames
 
 KCAL = Units("kcal/mol").energy_factor(Units("eV"))
 

@@ -16,7 +16,7 @@ from dcnn.activations import IReLU
 from dcnn.atoms import Calculator, Potential, build, demo_dataset
 from dcnn.atoms.models import find, register
 from dcnn.errors import InputError
-from dcnn.train import fit
+from dcnn.results import fit_config as fit
 
 DOCS = Path(__file__).parents[2] / "docs" / "networks.md"
 SIZES = {"features": 8, "layers": 1, "waves": 6, "cutoff": 4.0}

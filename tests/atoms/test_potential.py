@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from dcnn import checkpoint
 from dcnn.atoms import Dataset, Potential, Structure, batch, demo_dataset
+from dcnn.atoms.frames import split_frames
 from dcnn.atoms.units import ENERGY
 from dcnn.errors import InputError
+from dcnn.results import TrainedRun
+from dcnn.results import fit_config as fit
 from dcnn.scaling import LabelScale
-from dcnn.train import fit
+from dcnn.train import checkpoint
 from dcnn.train.run import Run
-from dcnn.train.tasks import split_frames
 
 KCAL = ENERGY["kcal/mol"]
 
@@ -36,7 +37,7 @@ def molecule(shift=0.0, **options):
 
 @pytest.fixture(scope="module")
 def frames(ethanol_run):
-    return split_frames(Run(ethanol_run).config().data)["test"]
+    return split_frames(TrainedRun.open(ethanol_run).config.data)["test"]
 
 
 def test_the_errors_are_those_of_the_run(ethanol_run, frames):
@@ -118,7 +119,7 @@ def test_recipes_without_references_know_their_elements(tmp_path, recipe):
     result = fit({**config, "model": model, "training": {"epochs": 1, "accelerator": "cpu"}}, tmp_path / "run")
     potential = Potential.load(tmp_path / "run")
     assert potential.elements == {1, 6, 8}
-    frames = split_frames(Run(tmp_path / "run").config().data)["test"]
+    frames = split_frames(TrainedRun.open(tmp_path / "run").config.data)["test"]
     assert potential.evaluate(frames)["force_mae_eV_A"] == pytest.approx(result.test["force_mae_eV_A"], rel=1e-6)
 
 

@@ -8,16 +8,18 @@ import typer
 from typer.testing import CliRunner
 
 from dcnn import paper
+from dcnn.atoms.config import AtomsConfig
 from dcnn.cli import reproduce as command
 from dcnn.cli import reproduced
 from dcnn.errors import DcnnError, InputError
 from dcnn.grid import engine
 from dcnn.grid.cells import collect
 from dcnn.paper.cost import Cost
-from dcnn.train import AtomsConfig, fit
-from dcnn.train.config import PdeLoss, ProblemConfig, to_yaml
-from dcnn.train.fit import resolve
-from dcnn.train.pde_tasks import build_problem, build_terms
+from dcnn.pde.build import build_problem, build_terms
+from dcnn.pde.config import PdeLoss, ProblemConfig
+from dcnn.results import fit_config as fit
+from dcnn.results import resolve
+from dcnn.train.text import to_yaml
 
 TINY_NETWORK = {"overrides": {"features": 8, "filters": 8, "blocks": 1, "gaussians": 5}}
 TINY_DATA = {"train": 20, "validation": 5, "test": 10}
@@ -190,5 +192,5 @@ def test_an_interrupted_grid_says_how_to_go_on(tmp_path, monkeypatch):
 def test_the_process_of_a_cell_trains_just_what_the_cell_says(name, tmp_path):
     plan = paper.plan(paper.get(name), paper.Options())
     for cell in plan.cells:
-        (tmp_path / "cell.yaml").write_text(to_yaml(cell.config))
-        assert resolve(str(tmp_path / "cell.yaml"), "best", []) == cell.config
+        (tmp_path / "cell.yaml").write_text(to_yaml(cell.config.to_dict()))
+        assert resolve(str(tmp_path / "cell.yaml"), None, []) == cell.config

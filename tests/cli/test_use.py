@@ -21,7 +21,7 @@ from dcnn.cli.export import export
 from dcnn.cli.md import md
 from dcnn.cli.predict import predict
 from dcnn.errors import InputError
-from dcnn.train import fit
+from dcnn.results import fit_config as fit
 
 app = typer.Typer()
 for command in (evaluate, predict, md, export, audit):

@@ -11,8 +11,8 @@ from dcnn.grid import cells as module
 from dcnn.grid import engine
 from dcnn.grid.cells import content_digest, write_json
 from dcnn.grid.comparison import budget_words, cells_of
-from dcnn.train.config import to_yaml
-from dcnn.train.fit import resolve
+from dcnn.results import resolve
+from dcnn.train.text import to_yaml
 
 TINY = ["model.overrides={features: 16, filters: 16, blocks: 1, gaussians: 10}", "data.train=20"]
 TINY += ["data.validation=5", "data.test=10"]
@@ -88,7 +88,7 @@ def test_a_configuration_file_is_compared_under_every_recipe(tmp_path):
 
 
 def test_one_run_is_not_shown_as_three(tmp_path):
-    (tmp_path / "c.yaml").write_text(to_yaml(resolve("demo", "best", TINY)))
+    (tmp_path / "c.yaml").write_text(to_yaml(resolve("demo", "best", TINY).to_dict()))
     with pytest.raises(InputError, match=r"c\.yaml: original 0 and paper 0 are the same run"):
         cells_of(str(tmp_path / "c.yaml"), ["original", "paper", "best"], [None], 1)
     with pytest.raises(InputError, match="best 0 and best 0 are the same run"):

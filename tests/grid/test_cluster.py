@@ -11,7 +11,7 @@ import pytest
 
 from dcnn.errors import InputError
 from dcnn.grid import cluster, engine
-from dcnn.train.config import to_yaml
+from dcnn.train.text import to_yaml
 
 
 def silent_port():
@@ -46,11 +46,11 @@ def head(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cluster_with_a_token_is_joined_at_its_address(head, heat, tmp_path):
-    (tmp_path / "cell.yaml").write_text(to_yaml(heat(1)[0].config))
+    (tmp_path / "cell.yaml").write_text(to_yaml(heat(1)[0].config.to_dict()))
     program = f"""
 from dcnn.grid import engine
 from dcnn.grid.cells import GridCell
-from dcnn.train.fit import as_config
+from dcnn.results import as_config
 cell = GridCell({{"name": "joined"}}, as_config("cell.yaml"))
 print(engine.run([cell], "grid", on="ray:{head}")[0]["status"])
 """

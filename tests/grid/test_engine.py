@@ -14,9 +14,9 @@ from dcnn.errors import DcnnError, InputError
 from dcnn.grid import cluster, engine
 from dcnn.grid.cells import GridCell
 from dcnn.grid.store import local_copy
+from dcnn.results import as_config
 from dcnn.train import Run
-from dcnn.train.config import to_yaml
-from dcnn.train.fit import as_config
+from dcnn.train.text import to_yaml
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_training_ends_with_the_process_that_started_it(heat, tmp_path):
     """The parent is killed: its training process must not go on alone."""
     code = f"from dcnn.grid.child_process import start; from pathlib import Path; import time\n\
 print(start(open('{tmp_path}/c.yaml').read(), Path('{tmp_path}/run')).pid, flush=True); time.sleep(60)"
-    (tmp_path / "c.yaml").write_text(to_yaml(heat(100_000)[0].config))
+    (tmp_path / "c.yaml").write_text(to_yaml(heat(100_000)[0].config.to_dict()))
     parent = psutil.Popen([sys.executable, "-c", code], stdout=-1)
     child = psutil.Process(int(parent.stdout.readline()))
     while not Run(tmp_path / "run").last.exists():

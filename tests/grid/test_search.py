@@ -9,9 +9,8 @@ from dcnn.errors import InputError
 from dcnn.grid.halving import Halving
 from dcnn.grid.search import define, history, run_search
 from dcnn.grid.space import corner, drawn, overrides, split_space
+from dcnn.results import TrainedRun, as_config, build_task, resolve
 from dcnn.train import Run
-from dcnn.train.fit import as_config, resolve
-from dcnn.train.tasks import build_task
 
 
 @pytest.mark.parametrize("on", ["local", "ray"])
@@ -26,7 +25,7 @@ def test_a_search_ranks_its_trials_by_validation_and_writes_the_best(on, tiny, t
     assert seen[-1] == 3
     best = as_config(tmp_path / "search" / "best.yaml")
     assert best.training.stages[0].learning_rate == rows[0]["sample"]["training.stages.0.learning_rate"]
-    assert best == Run(rows[0]["folder"]).config()
+    assert best == TrainedRun.open(rows[0]["folder"]).config
     stamps = {row["folder"]: Run(row["folder"]).metrics_file.stat().st_mtime_ns for row in rows}
     again = run_search(plan, tmp_path / "search", 3)
     assert [(row["trial"], row["score"]) for row in again] == [(row["trial"], row["score"]) for row in rows]

@@ -15,7 +15,7 @@ from dcnn.paper import sources as files
 from dcnn.paper.cost import estimate, seconds_per_step, steps_of
 from dcnn.paper.definitions import EXPERIMENTS
 from dcnn.paper.published import ENERGY, FORCES, numbers, published
-from dcnn.train.fit import as_config
+from dcnn.results import as_config
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 NAMES = {

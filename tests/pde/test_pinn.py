@@ -10,12 +10,11 @@ from typer.testing import CliRunner
 
 from dcnn.cli.train import train
 from dcnn.errors import InputError
-from dcnn.pde import pdebench, problems
-from dcnn.train import recipes
+from dcnn.pde import pdebench, problems, recipes
+from dcnn.pde.build import build_pde
+from dcnn.results import TrainedRun, resolve, resume_run
+from dcnn.results import fit_config as fit
 from dcnn.train.console import Console
-from dcnn.train.fit import fit, resolve, resume_run
-from dcnn.train.pde_tasks import build_pde
-from dcnn.train.run import Run
 
 LBFGS = {"optimizer": "lbfgs", "learning_rate": 1.0, "dtype": "float64", "inner_iterations": 10}
 QUICK = {
@@ -119,7 +118,7 @@ def test_a_users_file_is_trained_from_the_command_line(tmp_path, monkeypatch):
     result = json.loads(shown.stdout)
     assert result["data"] == "cooling.py"
     assert result["test"]["residual_rms_heat"] > 0
-    assert Run.open("runs/cooling-best-seed0").config().problem.parameters == {"alpha": 0.2}
+    assert TrainedRun.open("runs/cooling-best-seed0").config.problem.parameters == {"alpha": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -205,9 +204,9 @@ def test_the_recipes_of_the_paper_are_its_network_and_its_optimiser():
         assert [s.optimizer for s in config.training.stages] == ["adam"]
         assert config.training.stages[0].learning_rate == 1e-3
         assert config.network.initialisation == "glorot"
-    assert recipes.recipe("pde", "best", "compressible") != recipes.recipe("pde", "best", "poisson")
+    assert recipes.recipe("best", "compressible") != recipes.recipe("best", "poisson")
 
 
 def test_an_unknown_recipe_is_named():
     with pytest.raises(InputError, match="unknown recipe 'bset'; did you mean 'best'"):
-        recipes.recipe("pde", "bset", "advection")
+        recipes.recipe("bset", "advection")

@@ -9,11 +9,11 @@ import torch
 
 from dcnn.errors import InputError
 from dcnn.pde import problems
+from dcnn.pde.build import build_pde
 from dcnn.pde.solution_errors import errors, nrmse, predict, thinned
 from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Continued, Windows
-from dcnn.train.config import validate
-from dcnn.train.pde_tasks import build_pde
+from dcnn.results import parse as validate
 
 SMALL = {"interior": 64, "boundary": 16, "initial": 16}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dcnn.report import write_page
-from dcnn.train import fit
+from dcnn.results import fit_config as fit
 
 TINY = {"features": 16, "filters": 16, "blocks": 1, "gaussians": 10}
 FLAGS = [

@@ -17,6 +17,7 @@ from dcnn.report import page as page_module
 from dcnn.report.details import examine
 from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
+from dcnn.results import TrainedRun
 from dcnn.train import Run
 
 
@@ -27,7 +28,7 @@ def best(grid):
 
 @pytest.fixture(scope="module")
 def predictions(best):
-    return potential.predict(*potential.open_potential(best))
+    return potential.predict(TrainedRun(best.run).task)
 
 
 def test_a_page_is_one_small_file_that_asks_for_nothing(page):
@@ -66,11 +67,10 @@ def test_predictions_have_the_errors_of_the_result(best, predictions):
 def test_large_sets_of_frames_are_sampled(best, monkeypatch):
     monkeypatch.setattr(potential, "MOST_FRAMES", 7)
     monkeypatch.setattr(potential, "FEWEST_FRAMES", 2)
-    assert len(potential.open_potential(best)[0].frames["test"]) == 7
+    task = TrainedRun(best.run).task
+    assert potential.predict(task).note == "7 of 20 test frames."
     monkeypatch.setattr(potential, "MOST_ATOMS", 9 * 5)
-    task, of = potential.open_potential(best)
-    assert (len(task.frames["test"]), of) == (5, 20)
-    assert potential.predict(task, of).note == "5 of 20 test frames."
+    assert potential.predict(task).note == "5 of 20 test frames."
 
 
 def test_errors_by_element_add_up(predictions):
@@ -130,7 +130,7 @@ def test_crystals_have_their_cell_and_energies_per_atom():
 
 def test_residuals_on_the_page_are_those_of_the_equation(advection):
     """u_t + β u_x by central differences of the network."""
-    task = field.open_problem(ReportedRun.read(advection))
+    task = TrainedRun.open(advection).task
     found = field.evaluate(task)
     points = torch.as_tensor(np.stack(np.meshgrid(*found.grid.values(), indexing="ij"), -1).reshape(-1, 2))
     h = 1e-5
@@ -160,7 +160,7 @@ def test_fields_in_the_plane_are_mapped(tmp_path, train_pde, problem, parameters
 
 
 def test_a_problem_without_a_solution_is_shown_without_errors(advection):
-    task = field.open_problem(ReportedRun.read(advection))
+    task = TrainedRun.open(advection).task
     task.reference = None
     found = field.evaluate(task)
     assert found.reference == {}
@@ -199,7 +199,7 @@ def test_a_checkpoint_that_cannot_be_used_is_noted(tmp_path, grid, damage):
     else:
         text = run.config_file.read_text()
         run.config_file.write_text(text.replace("features: 16", "features: 8"))
-    expected = {"gone": "No checkpoint yet", "broken": "not a readable checkpoint", "other network": "does not fit"}
+    expected = {"gone": "No checkpoint yet", "broken": "not a readable checkpoint", "other network": "do not fit"}
     assert expected[damage] in write_run_page(run.folder).read_text()
 
 

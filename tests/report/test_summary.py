@@ -11,9 +11,9 @@ from dcnn.report import write_page
 from dcnn.report.curves import at_a_glance, colouring, validation_curves
 from dcnn.report.entries import find_runs, groups
 from dcnn.report.summary import Stat, compare, summarise
+from dcnn.results import as_config
 from dcnn.results.metrics import Metric
 from dcnn.train import Run
-from dcnn.train.fit import as_config
 
 FORCE = "force_mae_kcal_mol_A"
 

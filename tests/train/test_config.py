@@ -3,13 +3,17 @@
 import pytest
 import yaml
 
+from dcnn.atoms.config import AtomsConfig
 from dcnn.errors import InputError
-from dcnn.train.config import AtomsConfig, PdeConfig, merge, parse_overrides, read_yaml, to_yaml, validate
+from dcnn.pde.config import PdeConfig
+from dcnn.results import parse as validate
+from dcnn.train.config import merge
+from dcnn.train.text import parse_overrides, read_yaml, to_yaml
 
 
 def test_yaml_round_trip_is_the_same_configuration():
     config = validate({"kind": "atoms", "training": {"epochs": 3}, "model": {"name": "gemnet"}})
-    assert validate(yaml.safe_load(to_yaml(config))) == config
+    assert validate(yaml.safe_load(to_yaml(config.to_dict()))) == config
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("atoms", AtomsConfig), ("pde", PdeConfig)])

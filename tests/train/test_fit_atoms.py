@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from dcnn import checkpoint
+from dcnn.atoms.frames import split_frames
 from dcnn.errors import InputError
-from dcnn.train import Run, fit, resume_run
-from dcnn.train.fit import as_config, resolve
-from dcnn.train.tasks import build_task, split_frames
+from dcnn.results import as_config, build_task, resolve, resume_run
+from dcnn.results import fit_config as fit
+from dcnn.train import Run, checkpoint
 
 TINY = {"features": 16, "filters": 16, "blocks": 1, "gaussians": 10}
 BASE = {
@@ -123,7 +123,7 @@ def test_too_many_validation_frames_are_refused():
 def test_a_yaml_file_is_a_configuration(tmp_path):
     path = tmp_path / "my.yaml"
     path.write_text("recipe: paper\ndata: {path: demo}\ntraining: {epochs: 1}\n")
-    config = resolve(str(path), "best", ["seed=7"])
+    config = resolve(str(path), None, ["seed=7"])
     assert (config.recipe, config.seed, config.training.epochs) == ("paper", 7, 1)
     assert config.scale.unit == "power_of_ten"
 

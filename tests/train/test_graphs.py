@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from lightning.fabric import Fabric
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -12,16 +13,16 @@ from dcnn import activations, atoms
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.task import AtomsTask
 from dcnn.losses import Fixed, Term, term_values, weighting
+from dcnn.pde.build import build_pde
+from dcnn.results import parse as validate
 from dcnn.scaling import LabelScale
 from dcnn.train import graphs
-from dcnn.train.config import validate
 from dcnn.train.console import Console
-from dcnn.train.fit import Fabric
 from dcnn.train.flatten import flattened, rebuilt
 from dcnn.train.graphs import GRAPHS, TOLERANCE, Graph, GraphStep, _difference, graph_step, resolved
-from dcnn.train.loop import Residuals, train
-from dcnn.train.pde_tasks import build_pde
+from dcnn.train.loop import train
 from dcnn.train.run import Run
+from dcnn.train.step import Residuals
 
 LOG = logging.getLogger("test_graphs")
 PDES = {

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from lightning.fabric import Fabric
 from torch import nn
 
-from dcnn import checkpoint
 from dcnn.errors import InputError
 from dcnn.losses import Fixed, Term
-from dcnn.train.config import PdeConfig, validate
+from dcnn.pde.config import PdeConfig
+from dcnn.results import parse
+from dcnn.train import checkpoint
 from dcnn.train.console import Console
 from dcnn.train.cpu import cpu_clock
-from dcnn.train.fit import Fabric
 from dcnn.train.loop import train
 from dcnn.train.run import Run
 
@@ -46,10 +47,10 @@ class Line:
         self.dtype = dtype
         self.network.to(dtype)
 
-    def batches(self, epoch, rank=0, world=1):
+    def batches(self, epoch, rank=0, world=1, start=0):
         generator = torch.Generator().manual_seed(1000 + epoch)
-        for _ in range(self.steps_per_epoch):
-            yield torch.rand(8, 1, generator=generator).to(self.dtype)
+        drawn = [torch.rand(8, 1, generator=generator).to(self.dtype) for _ in range(self.steps_per_epoch)]
+        yield from drawn[start:]
 
     def residuals(self, network, batch):
         self.calls += 1
@@ -68,7 +69,7 @@ class Line:
 
 
 def config(**training) -> PdeConfig:
-    return validate({"kind": "pde", "training": {"epochs": 6, **training}})
+    return parse({"kind": "pde", "training": {"epochs": 6, **training}})
 
 
 def run_in(folder, settings, task, resume=False):
@@ -83,7 +84,7 @@ def test_a_run_leaves_everything_a_reader_needs(tmp_path):
     run = Run.open(tmp_path / "a")
     assert result.status == "finished"
     assert result.test["error"] < Line().evaluate(Line().network, "test")["error"]
-    assert run.config() == config(stages=[{"learning_rate": 0.1}])
+    assert parse(run.config_values()) == config(stages=[{"learning_rate": 0.1}])
     rows = run.metrics()
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert rows[-1]["step"] == 24

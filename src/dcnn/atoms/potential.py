@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +13,6 @@ import torch
 from ase.data import chemical_symbols
 from torch import Tensor, nn
 
-from dcnn import checkpoint
 from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
 from dcnn.atoms.dataset import Dataset
@@ -25,6 +24,7 @@ from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError, unknown
 from dcnn.guard import error_context
 from dcnn.scaling import LabelScale
+from dcnn.train import checkpoint
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 BATCH = 50  # frames evaluated at once
@@ -36,6 +36,26 @@ class Prediction(NamedTuple):
     energy: Tensor  # (B,) eV
     forces: Tensor  # (N, 3) eV/Å
     stress: Tensor | None  # (B, 3, 3) eV/Å³, positive under tension
+
+
+def restored_network(
+    state: Mapping[str, Any], where: str, network: nn.Module | None = None, trust: bool = False
+) -> nn.Module:
+    """The network of a checkpoint, in the precision it was trained in.
+
+    network: one of the caller's own that takes the weights. trust: a Python file that the checkpoint names may be run.
+    """
+    model = dict(state["config"]["model"])
+    if network is None:
+        if ".py:" in model["name"] and not trust:
+            raise InputError(
+                f"{where}: its network is {model['name']}, code that opening it would run; "
+                "say trust=True (--trust) if you know it, or give the network itself"
+            )
+        network = build(**model.pop("overrides"), **model)
+    network.to(checkpoint.trained_dtype(state["network"]))
+    checkpoint.load_weights(network, state["network"], where)
+    return network
 
 
 class Potential:
@@ -88,19 +108,10 @@ class Potential:
         config = state.get("config", {})
         if config.get("kind") != "atoms":
             raise InputError(f"{path}: holds a network of kind {config.get('kind')!r}, not an interatomic potential")
-        model = dict(config["model"])
-        if network is None:
-            if ".py:" in model["name"] and not trust:
-                raise InputError(
-                    f"{path}: its network is {model['name']}, code that opening it would run; "
-                    "say trust=True (--trust) if you know it, or give the network itself"
-                )
-            network = build(**model.pop("overrides"), **model)
-        trained = next(t.dtype for t in state["network"].values() if t.is_floating_point())
-        network.to(trained).load_state_dict(state["network"])
-        task = state["task"]
+        network, task = restored_network(state, str(file), network, trust), state["task"]
         scale = LabelScale.from_dict(task["scale"])
-        return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype or trained)
+        dtype = dtype or checkpoint.trained_dtype(state["network"])
+        return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype)
 
     def __call__(self, batch: AtomsBatch, stress: bool = False) -> Prediction:
         """Energies, forces and, if asked for, stress of a batch in Å; unknown elements are not looked for here."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dcnn import checkpoint
 from dcnn.errors import InputError
 from dcnn.guard import decoding, read_array, read_arrays, read_json, read_text
+from dcnn.train import checkpoint
 from dcnn.unpickle import safe_loads
 
 PARTS = ("train", "valid", "test")

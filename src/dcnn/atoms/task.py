@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,26 @@ from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import Batcher, shared_radius
+from dcnn.atoms.config import AtomsConfig
+from dcnn.atoms.data import load
+from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces
-from dcnn.atoms.metrics import KCAL_MOL_EV as KCAL_MOL_EV
+from dcnn.atoms.frames import split_frames
 from dcnn.atoms.metrics import errors
+from dcnn.atoms.models import build
+from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
+from dcnn.atoms.units import ENERGY
+from dcnn.audit import Audit, Finding
+from dcnn.audit import audit as run_audit
+from dcnn.audit.static import labels as judge_labels
 from dcnn.errors import InputError
 from dcnn.losses import Term, Weighting
+from dcnn.losses import weighting as weightings
 from dcnn.scaling import LabelScale
+from dcnn.train.step import term_losses
+
+AUDITED = 200  # frames whose labels are judged
 
 
 class AtomsTask:
@@ -56,7 +70,7 @@ class AtomsTask:
         self.energy_unit_eV = energy_unit_eV
         self.one_shape = one_shape
         self.elements = sorted({z for frame in frames["train"] for z in np.unique(frame.z).tolist()})
-        self.cast(torch.float32)
+        self.cast(next(network.parameters()).dtype)
 
     def begin(self, number: int) -> None:
         """Nothing changes from round to round."""
@@ -70,10 +84,10 @@ class AtomsTask:
         self._batchers = {name: Batcher(split, cutoff, dtype) for name, split in scaled.items()}
         self._evaluation: dict[str, list[AtomsBatch]] = {}
 
-    def batches(self, epoch: int, rank: int = 0, world: int = 1) -> Iterator[AtomsBatch]:
+    def batches(self, epoch: int, rank: int = 0, world: int = 1, start: int = 0) -> Iterator[AtomsBatch]:
         """Every frame at most once an epoch, in an order of its own; each process takes its share of a batch."""
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.frames["train"]))
-        for step in range(self.steps_per_epoch):
+        for step in range(start, self.steps_per_epoch):
             frames = order[step * self.batch_size : (step + 1) * self.batch_size]
             yield self._batchers["train"](frames[rank::world])
 
@@ -112,6 +126,31 @@ class AtomsTask:
             systems.append(batch.system)
         return dict(errors(energy_errors, force_errors, systems))
 
+    def audit(self, network: nn.Module) -> Audit:
+        """The audit of one training batch with labels as they are trained on."""
+        batch = next(iter(self.batches(0)))
+        return run_audit(network, batch, orders=1, labels=self._labels(scaled=True), losses=term_losses(self, batch))
+
+    def raw_label_findings(self) -> list[Finding]:
+        """What is wrong with the labels as they are in the file."""
+        return list(judge_labels(self._labels(scaled=False), None))
+
+    def _labels(self, scaled: bool) -> dict[str, Any]:
+        """Labels of some training frames, as trained on or as in the file."""
+        frames = list(self.frames["train"][:AUDITED])
+        frames = _scaled(self.scale, frames) if scaled else frames
+        return {"energy": [f.energy for f in frames], "forces": [row for f in frames for row in f.forces]}  # type: ignore[union-attr]
+
+    def count(self, split: str) -> int | None:
+        return len(self.frames[split])
+
+    def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
+        """Errors on the labelled frames of another file."""
+        dtype = next(network.parameters()).dtype
+        potential = Potential(network, self.scale, self.energy_unit_eV, self.elements, dtype=dtype)
+        frames = load(path)
+        return {"frames": len(frames), **potential.evaluate(frames)}
+
     def state(self) -> dict[str, Any]:
         return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV, "elements": self.elements}
 
@@ -122,6 +161,37 @@ class AtomsTask:
                 self._batchers[split](range(begin, min(begin + size, count))) for begin in range(0, count, size)
             ]
         return self._evaluation[split]
+
+
+def build_atoms(
+    config: AtomsConfig,
+    frames: Mapping[str, Dataset] | None = None,
+    scale: LabelScale | None = None,
+    network: nn.Module | None = None,
+) -> AtomsTask:
+    """Data, network, scale and terms of a configuration; what is given is taken, as after training."""
+    frames = split_frames(config.data) if frames is None else frames
+    if scale is None:
+        scale = LabelScale.fit(frames["train"], references=config.scale.references, unit=config.scale.unit)
+    if network is None:
+        network = build(**config.model.overrides, **config.model.model_dump(exclude={"overrides"}))
+    loss = config.loss
+    terms = (
+        Term("energy", loss.energy.weight, loss.energy.norm),
+        Term("forces", loss.forces.weight, loss.forces.norm),
+    )
+    return AtomsTask(
+        network,
+        scale,
+        frames,
+        terms,
+        weightings.get(loss.weighting, terms, **loss.weighting_options),
+        batch_size=config.training.batch_size,
+        energy_per_atom=loss.energy_per_atom,
+        energy_unit_eV=ENERGY[frames["train"].units.energy],
+        seed=config.seed,
+        one_shape=config.training.step != "eager",
+    )
 
 
 def _scaled(scale: LabelScale, frames: Sequence[Structure]) -> list[Structure]:

@@ -8,8 +8,8 @@ from typing import Any
 from dcnn.atoms.models import NAMES, find
 from dcnn.bench.steps import prepare, training_step
 from dcnn.bench.timing import Comparison, Step, interleaved
-from dcnn.train.config import validate
-from dcnn.train.tasks import build_task
+from dcnn.results import build_task
+from dcnn.results import parse as validate
 
 BATCHES = 10
 

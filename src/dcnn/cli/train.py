@@ -11,16 +11,18 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from rich.console import Console as RichConsole
 
 from dcnn.report import write_run_page
+from dcnn.results import fit_config, resolve, resume_run
 from dcnn.train.console import TerminalConsole
-from dcnn.train.fit import fit, resolve, resume_run
 
 
 def train(
     target: Annotated[str | None, typer.Argument(help="data file, config.yaml, PDE name, problem.py, or demo")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example training.minutes=10")] = None,
-    recipe: Annotated[str, typer.Option(help="best, paper or original")] = "best",
+    recipe: Annotated[str | None, typer.Option(help="best, paper or original; default: best")] = None,
     model: Annotated[str | None, typer.Option(help="schnet, cgcnn, dimenet_plus_plus, forcenet or gemnet")] = None,
-    seed: Annotated[int | None, typer.Option(help="of the weights, the order of batches and the split")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="of weights and order of batches (the split has data.split_seed)")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="run folder")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with this run folder")] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="write report.html in the run folder")] = True,
@@ -37,9 +39,9 @@ def train(
         if target is None:
             raise typer.BadParameter("give a data file, a config.yaml or the name of a PDE (or --resume RUN)")
         config = resolve(target, recipe, overrides or [], model=model, seed=seed)
-        result = fit(config, output, console=console)
+        result = fit_config(config, output, console=console)
     if page and getattr(rank_zero_only, "rank", 0) in (None, 0):  # under torchrun every process comes here
-        console.console.print(f"report: {write_run_page(result.folder)}", soft_wrap=True, highlight=False)
+        console.console.print(f"report: {write_run_page(result.folder, trust=True)}", soft_wrap=True, highlight=False)
     if as_json:
         typer.echo(json.dumps(result.values, indent=2))
     if result.status == "diverged":

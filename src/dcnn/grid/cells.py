@@ -10,8 +10,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from dcnn.atoms.config import AtomsConfig
+from dcnn.pde.config import PdeConfig
 from dcnn.safe_files import write_whole
-from dcnn.train import AtomsConfig, PdeConfig, Run
+from dcnn.train import Run
 
 #: Settings that may name a file whose content is part of the run.
 FILES = (("data", "path"), ("data", "test"), ("data", "split"), ("problem", "reference"), ("problem", "name"))
@@ -34,7 +36,7 @@ class GridCell:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole configuration and of the content of the files that it names."""
-        values = self.config.model_dump(mode="json")
+        values = self.config.to_dict()
         named = [values.get(section, {}).get(key) for section, key in FILES]
         contents = [content_digest(name) for name in named if isinstance(name, str) and Path(name).exists()]
         text = json.dumps([values, contents], sort_keys=True)

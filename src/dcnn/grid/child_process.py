@@ -50,15 +50,15 @@ def _train(folder: Path) -> int:
     """The exit code: 0 for a result (a diverged run is one), 2 for input that is refused, 1 for any other failure."""
     from rich.console import Console as RichConsole
 
+    from dcnn.results import fit_config, resume_run
     from dcnn.train.console import TerminalConsole
-    from dcnn.train.fit import fit, resume_run
 
     console = TerminalConsole(RichConsole())
     try:
         if (folder / "config.yaml").exists():
             resume_run(folder, console)
         else:
-            fit(folder / "cell.yaml", folder, console=console)
+            fit_config(folder / "cell.yaml", folder, console=console)
     except DcnnError as error:
         sys.stderr.write(f"{error}\n")
         return 2 if isinstance(error, InputError) else 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dcnn.errors import InputError
 from dcnn.grid.cells import GridCell
-from dcnn.train.fit import resolve
+from dcnn.results import resolve
 
 BUDGETS = ("epochs", "steps", "minutes")
 
@@ -35,7 +35,7 @@ def cells_of(
     for model in models:
         for recipe in recipes:
             for seed in range(seeds):
-                config = resolve(target, recipe, [*overrides, f"recipe={recipe}"], model=model, seed=seed)
+                config = resolve(target, None, [*overrides, f"recipe={recipe}"], model=model, seed=seed)
                 labels = {"model": model} if model else {}
                 cells.append(GridCell({**labels, "recipe": recipe, "seed": seed}, config))
     seen: dict[str, GridCell] = {}

@@ -14,7 +14,7 @@ from dcnn.grid.local_workers import LocalWorkers
 from dcnn.grid.ray_workers import RayWorkers
 from dcnn.grid.store import Store, is_url, local_copy
 from dcnn.grid.worker import Order
-from dcnn.train.config import to_yaml
+from dcnn.train.text import to_yaml
 
 #: How often a run that dies is started again from its last checkpoint.
 RETRIES = 2
@@ -123,4 +123,4 @@ def _order(cell: GridCell, store: Store) -> Order:
     training = cell.config.training
     gpus = training.devices if training.accelerator == "gpu" else 0
     cpus = training.devices * (training.threads or 1)
-    return Order(cell.name, to_yaml(cell.config), store.folder, os.getcwd(), cpus, gpus)
+    return Order(cell.name, to_yaml(cell.config.to_dict()), store.folder, os.getcwd(), cpus, gpus)

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from dcnn.atoms.config import AtomsConfig
 from dcnn.errors import DcnnError, InputError
 from dcnn.grid import engine
 from dcnn.grid.cells import GridCell
 from dcnn.grid.halving import Halving
 from dcnn.grid.space import Space, corner, drawn, overrides, split_space
 from dcnn.grid.store import Store, local_copy
+from dcnn.pde.config import PdeConfig
+from dcnn.results import resolve
 from dcnn.safe_files import write_whole
-from dcnn.train import AtomsConfig, PdeConfig
-from dcnn.train.config import to_yaml
-from dcnn.train.fit import resolve
+from dcnn.train.text import to_yaml
 
 #: (what decides which weights are kept, what trials are compared by): neither depends on weights of the loss that a
 #: trial may have drawn for itself.
@@ -104,7 +105,7 @@ def run_search(
     if not math.isfinite(rows[0]["score"]):
         raise DcnnError(f"{folder}: no trial has a validation error: every one diverged")
     best = local_copy(folder) / "best.yaml"
-    write_whole(best, to_yaml(plan.config(rows[0]["sample"])))
+    write_whole(best, to_yaml(plan.config(rows[0]["sample"]).to_dict()))
     engine.publish(folder, best)
     return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from dcnn.errors import InputError, unknown
 
-NORMS = ("huber", "l1", "l2")
+Norm = Literal["l1", "l2", "huber"]
+NORMS: tuple[str, ...] = get_args(Norm)
 
 
 @dataclass(frozen=True)

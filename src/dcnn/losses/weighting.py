@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
 from dcnn.errors import unknown
 from dcnn.losses.base import Fixed, Weighting
@@ -13,6 +13,7 @@ from dcnn.losses.history import ReLoBRaLo, SoftAdapt
 from dcnn.losses.terms import Term
 from dcnn.losses.uncertainty import Uncertainty
 
+WeightingName = Literal["fixed", "softadapt", "relobralo", "gradnorm", "uncertainty", "ntk", "config"]
 NAMES: dict[str, type[Weighting]] = {
     "fixed": Fixed,
     "softadapt": SoftAdapt,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dcnn.atoms.config import AtomsConfig
 from dcnn.grid.cells import GridCell
-from dcnn.train import AtomsConfig, PdeConfig, fit
+from dcnn.pde.config import PdeConfig
+from dcnn.results import fit_config as fit
 
 STEPS = 4
 
@@ -53,9 +55,7 @@ def steps_of(config: AtomsConfig | PdeConfig) -> int:
 
 def seconds_per_step(cell: GridCell) -> float:
     """Mean of a few steps of the cell's own configuration, on a few of its frames."""
-    training = cell.config.training.model_copy(
-        update={"epochs": None, "minutes": None, "steps": STEPS, "threads": 1, "accelerator": "cpu"}
-    )
+    training = replace(cell.config.training, epochs=None, minutes=None, steps=STEPS, threads=1, accelerator="cpu")
     config = cell.config.model_copy(update={"training": training})
     if isinstance(config, AtomsConfig):
         few = {"train": STEPS * training.batch_size, "validation": 1, "test": 1, "split": "random"}

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dcnn.atoms.config import AtomsConfig
 from dcnn.paper.plan import Plan
 from dcnn.paper.published import ENERGY, FORCES, Identity, published
 from dcnn.results.statistics import table
-from dcnn.train import AtomsConfig, Run
+from dcnn.train import Run
 
 #: Errors of a potential and of a PDE network, most telling first; all are better when lower.
 ERRORS = {"molecules": (FORCES, ENERGY), "oxides": (FORCES, ENERGY), "pde": ("nrmse",)}

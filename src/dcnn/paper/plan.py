@@ -8,14 +8,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from dcnn.atoms.config import AtomsConfig
+from dcnn.atoms.recipes import ATOMS
 from dcnn.errors import InputError, unknown
 from dcnn.grid.cells import GridCell
 from dcnn.paper import sources as files
 from dcnn.paper.definitions import MOLECULES, SCALES, Experiment
 from dcnn.paper.published import numbers
-from dcnn.train import recipes as known
-from dcnn.train.config import AtomsConfig, merge, parse_overrides
-from dcnn.train.fit import as_config
+from dcnn.pde.recipes import PDE
+from dcnn.results import as_config
+from dcnn.train.config import merge
+from dcnn.train.text import parse_overrides
 
 SEEDS = {"smoke": 1, "small": 2, "paper": 1}
 SMOKE_MINUTES = {"molecules": 0.05, "oxides": 0.05, "pde": 0.1}
@@ -200,7 +203,7 @@ def _budget(options: Options, minutes: float) -> dict[str, Any]:
 
 
 def _recipes(experiment: Experiment, options: Options) -> tuple[str, ...]:
-    valid = known.PDE if experiment.kind == "pde" else known.ATOMS
+    valid = PDE if experiment.kind == "pde" else ATOMS
     return _chosen("recipe", options.recipes, experiment.recipes, valid)
 
 

@@ -6,13 +6,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dcnn.audit import Audit, Finding
+from dcnn.audit import audit as run_audit
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.pde.ansatz import check_ansatz
+from dcnn.pde.file_solution import solution_in_file
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.points import PointGroup, Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
@@ -21,8 +25,10 @@ from dcnn.pde.solution import Solution
 from dcnn.pde.solution_errors import collapsed, errors
 from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
+from dcnn.train.step import term_losses
 
 _TRAIN, _FRESH, _ADAPTIVE = range(3)  # streams of random numbers
+AUDITED = 256  # points that an audit runs the network on
 CHUNKS = 32  # slices of time whose residuals causal weighting compares
 
 
@@ -72,8 +78,7 @@ class PdeTask:
         self._adapted: tuple[int, Tensor] | None = None  # number of the points that were drawn by residual, and these
         if isinstance(network, PdeNetwork) and not network.batch_norm:
             check_ansatz(network, embedded, None if problem.unknowns else self.reference)
-        self.dtype = torch.float32
-        self.cast(torch.float32)
+        self.cast(next(network.parameters()).dtype)
 
     @property
     def reference(self) -> Solution | None:
@@ -100,9 +105,9 @@ class PdeTask:
 
     # ---- points ---------------------------------------------------------------------------------------------------
 
-    def batches(self, epoch: int, rank: int = 0, world: int = 1) -> Iterator[Points]:
+    def batches(self, epoch: int, rank: int = 0, world: int = 1, start: int = 0) -> Iterator[Points]:
         """The points of every step of an epoch; with several processes each takes its share of the interior ones."""
-        for step in range(self.steps_per_epoch):
+        for step in range(start, self.steps_per_epoch):
             number = (epoch * self.steps_per_epoch + step) // (self.resample_every or math.inf)
             yield self._points(int(number), rank, world)
 
@@ -228,6 +233,24 @@ class PdeTask:
             placed = [(c, points.to(device)) for c, points in conditions]
             self._judged[stream] = gather(self.truth, self.network, interior.to(device), placed)
         return self._judged[stream]
+
+    def audit(self, network: nn.Module) -> Audit:
+        """The audit at interior points, with derivatives of the orders that the residuals hold."""
+        batch = next(iter(self.batches(0)))
+        orders = [len(letters) for letters in self.problem.wanted]
+        return run_audit(network, batch.interior[:AUDITED], orders=orders, losses=term_losses(self, batch))
+
+    def raw_label_findings(self) -> list[Finding]:
+        """A PDE has no labels."""
+        return []
+
+    def count(self, split: str) -> int | None:
+        return None
+
+    def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
+        """Errors against the solution in another file."""
+        self._given = solution_in_file(self.truth, str(path), 0)
+        return self.evaluate(network, "test")
 
     def state(self) -> dict[str, Any]:
         """The problem's parameters, learnt ones as they are now."""

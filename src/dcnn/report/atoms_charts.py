@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from ase.data import chemical_symbols
 
-from dcnn import checkpoint
 from dcnn.atoms import Batcher, Dataset, Structure, energy_and_forces
-from dcnn.atoms.task import KCAL_MOL_EV, AtomsTask
-from dcnn.audit import Audit, audit
-from dcnn.errors import InputError
-from dcnn.losses import term_values
+from dcnn.atoms.metrics import KCAL_MOL_EV
+from dcnn.atoms.task import AtomsTask
 from dcnn.report.chart import Array, Chart, Figure
-from dcnn.report.entries import ReportedRun
 from dcnn.report.numbers import short
-from dcnn.scaling import LabelScale
-from dcnn.train.config import AtomsConfig
-from dcnn.train.tasks import build_atoms, split_frames
 
 MOST_FRAMES, FEWEST_FRAMES = 300, 20
 MOST_ATOMS = 3000  # of all frames together, so that a page takes seconds for large molecules too
 MOST_DOTS = 700  # of one element in a parity plot
 FEW = 1000  # dots that may be larger
-AUDITED_FRAMES = 4
 NAMED_ELEMENTS = 5  # with a colour of their own
 _ELEMENT_COLOUR = {1: 7, 6: 6, 7: 0, 8: 1}  # H grey, C dark, N blue, O red; the others take what is left
 
@@ -51,31 +43,14 @@ class Predictions:
         return f"{some} test frames."
 
 
-def open_potential(entry: ReportedRun) -> tuple[AtomsTask, int]:
-    """The task with the tested weights and some of its frames; and how many test frames there are in all."""
-    assert isinstance(entry.config, AtomsConfig)
-    state = checkpoint.load(entry.run.best)
-    frames = split_frames(entry.config.data)
-    most = int(np.clip(MOST_ATOMS // len(frames["test"][0].z), FEWEST_FRAMES, MOST_FRAMES))
-    wanted = {"train": AUDITED_FRAMES, "validation": 1, "test": most}
-    some = {name: _some(split, wanted[name]) for name, split in frames.items()}
-    task = build_atoms(entry.config, some, LabelScale.from_dict(state["task"]["scale"]))
-    task.cast(getattr(torch, entry.config.training.stages[-1].dtype))
-    try:
-        task.network.load_state_dict(state["network"])
-    except RuntimeError as error:
-        raise InputError(f"{entry.run.best}: does not fit the network of config.yaml ({error})") from None
-    task.network.eval()
-    return task, len(frames["test"])
-
-
 def _some(split: Dataset, most: int) -> Dataset:
     return split[np.unique(np.linspace(0, len(split) - 1, most).round().astype(int))]
 
 
-def predict(task: AtomsTask, of: int) -> Predictions:
-    """Energies and forces of the network on the test frames of the task."""
-    frames = task.frames["test"]
+def predict(task: AtomsTask) -> Predictions:
+    """Energies and forces of the network on the test frames of the task, or on some of them if there are many."""
+    tested = cast(Dataset, task.frames["test"])
+    frames = _some(tested, int(np.clip(MOST_ATOMS // len(tested[0].z), FEWEST_FRAMES, MOST_FRAMES)))
     network: Any = task.network
     make = Batcher(frames, network.cutoff, next(network.parameters()).dtype)
     unit = task.energy_unit_eV / KCAL_MOL_EV  # kcal/mol in one energy unit of the data
@@ -95,24 +70,8 @@ def predict(task: AtomsTask, of: int) -> Predictions:
     joined = {name: np.concatenate(parts) for name, parts in found.items()}
     system = np.repeat(np.arange(len(frames)), joined["n"])
     return Predictions(
-        tuple(frames), of, joined["z"], system, joined["E"], joined["E0"], joined["F"], joined["F0"]
+        tuple(frames), len(tested), joined["z"], system, joined["E"], joined["E0"], joined["F"], joined["F0"]
     )  # fmt: skip
-
-
-def look_closely(task: AtomsTask) -> Audit:
-    """The audit of the trained network on a few training frames, with the labels and terms it was trained on."""
-    batch = next(iter(task.batches(0)))
-    frames = task.frames["test"]
-    labels = {
-        "energy": [float(task.scale.scale_energy(np.float64(frame.energy), frame.z)) for frame in frames],
-        "forces": np.concatenate([task.scale.scale_forces(np.asarray(frame.forces)) for frame in frames]),
-    }
-
-    def losses(network: torch.nn.Module, sample: Any) -> dict[str, torch.Tensor]:
-        values = term_values(task.terms, task.residuals(network, sample))
-        return {term.name: term.weight_at(0) * values[term.name] for term in task.terms if term.name in values}
-
-    return audit(task.network, batch, orders=1, labels=labels, losses=losses)
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------

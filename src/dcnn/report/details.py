@@ -15,7 +15,8 @@ from dcnn.report.curves import own_validation_curves, term_curves
 from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
 from dcnn.report.numbers import duration, short
-from dcnn.train.config import AtomsConfig, to_yaml
+from dcnn.results import TrainedRun
+from dcnn.train.text import to_yaml
 
 
 @dataclass
@@ -35,7 +36,7 @@ class RunSection:
 
     @property
     def config(self) -> str:
-        return to_yaml(self.entry.config)
+        return to_yaml(self.entry.config.to_dict())
 
     @property
     def command(self) -> str:
@@ -45,10 +46,11 @@ class RunSection:
         return f"dcnn train {shlex.quote(str(folder / 'config.yaml'))} -o {shlex.quote(f'{folder}-again')}"
 
 
-def examine(entry: ReportedRun, title: str = "", alone: bool = False) -> RunSection:
+def examine(entry: ReportedRun, title: str = "", alone: bool = False, trust: bool = False) -> RunSection:
     """Everything about one run; what cannot be had (its data file is gone, say) is noted and left out.
 
-    alone: validation curves are shown here, because there is no comparison that shows them.
+    alone: validation curves are shown here, because there is no comparison that shows them. trust: a Python file that
+    the run names may be run for its predictions.
     """
     section = RunSection(title or entry.name, entry, _facts(entry), term_curves(entry))
     if alone:
@@ -61,10 +63,9 @@ def examine(entry: ReportedRun, title: str = "", alone: bool = False) -> RunSect
         section.notes.append("No checkpoint yet: predictions are shown once the first epoch is through.")
         return section
     try:
-        if isinstance(entry.config, AtomsConfig):
-            _potential(section)
-        else:
-            _field(section)
+        run = TrainedRun(entry.run, trust)
+        _PREDICTIONS[entry.config.kind](section, run.task)
+        section.audit = run.audit()
     except InputError as error:
         section.notes.append(f"Predictions and audit are left out: {error}")
     return section
@@ -84,17 +85,14 @@ def _facts(entry: ReportedRun) -> list[tuple[str, str]]:
     return found
 
 
-def _potential(section: RunSection) -> None:
-    task, of = potential.open_potential(section.entry)
-    found = potential.predict(task, of)
+def _potential(section: RunSection, task: Any) -> None:
+    found = potential.predict(task)
     section.figures = [potential.figures(found)]
     section.elements = potential.element_table(found)
     section.molecule = molecule(found)
-    section.audit = potential.look_closely(task)
 
 
-def _field(section: RunSection) -> None:
-    task = pde.open_problem(section.entry)
+def _field(section: RunSection, task: Any) -> None:
     section.errors = pde.error_rows(section.entry)
     test = section.entry.test
     if test.get("collapsed"):
@@ -107,4 +105,6 @@ def _field(section: RunSection) -> None:
     if task.reference is None:
         section.notes.append("This problem has no reference solution: fields and residuals are shown without errors.")
     section.figures = pde.figures(pde.evaluate(task))
-    section.audit = pde.look_closely(task)
+
+
+_PREDICTIONS = {"atoms": _potential, "pde": _field}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError
+from dcnn.results import config_of
 from dcnn.results.metrics import METRICS, Metric
-from dcnn.train import AtomsConfig, PdeConfig, Run
+from dcnn.train import Run
+from dcnn.train.config import RunConfig
 
 _NOT_A_VARIANT = ("seed", "recipe", "training.threads", "training.loggers", "training.devices")
 
@@ -21,17 +22,14 @@ class ReportedRun:
     """One run: its configuration, its result (empty while it is not finished) and its learning curves."""
 
     run: Run
-    config: AtomsConfig | PdeConfig
+    config: RunConfig
     values: dict[str, Any]
 
     @classmethod
     def read(cls, folder: Path) -> ReportedRun:
         run = Run.open(folder)
-        try:
-            values = run.result().values if run.result_file.exists() else {}
-        except json.JSONDecodeError as error:
-            raise InputError(f"{run.result_file}: not valid JSON ({error}); run the cell again") from None
-        return cls(run, run.config(), values)
+        values = run.result().values if run.result_file.exists() else {}
+        return cls(run, config_of(run), values)
 
     @property
     def name(self) -> str:
@@ -39,14 +37,11 @@ class ReportedRun:
 
     @property
     def data(self) -> str:
-        return Path(self.config.data.path if isinstance(self.config, AtomsConfig) else self.config.problem.name).stem
+        return Path(self.config.data_name).stem
 
     @property
     def model(self) -> str:
-        if isinstance(self.config, AtomsConfig):
-            return self.config.model.name
-        network = self.config.network
-        return network.activation if network.alternate is None else f"{network.activation}/{network.alternate}"
+        return self.config.model_name
 
     @property
     def recipe(self) -> str:
@@ -131,7 +126,7 @@ def groups(entries: Sequence[ReportedRun]) -> list[RunGroup]:
     Runs of the same data, model and recipe whose configurations differ (a weight, a number of frames) become
     groups of their own, told apart by the keys that differ.
     """
-    flat = {id(e): flatten(e.config.model_dump(mode="json")) for e in entries}
+    flat = {id(e): flatten(e.config.to_dict()) for e in entries}
     found: dict[tuple[str, str, str, str], list[ReportedRun]] = {}
     for entry in entries:
         name = (entry.data, entry.model, entry.recipe)

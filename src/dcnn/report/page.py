@@ -33,6 +33,7 @@ def write_page(
     reference: str = "original",
     command: str | None = None,
     note: str = "",
+    trust: bool = False,
 ) -> Path:
     """Writes `path`: a table of all runs, their learning curves, and a close look at one run of each kind.
 
@@ -40,14 +41,14 @@ def write_page(
     stand beside ours, by (data, model, recipe) or (data, model, recipe, variant) → {"force_mae_kcal_mol_A": 0.68, …}.
     figures: shown after the table, e.g. from :func:`series_figure`. tables: shown before them. reference: the
     recipe that the others are compared with; where it was not run, the best.
-    command: what was typed to get all this.
+    command: what was typed to get all this. trust: Python files that the runs name may be run for their predictions.
     """
     entries = find_runs(runs)
     kinds = groups(entries)
     # The best first: they are what a reader opens, and what is kept if the page gets too long.
     order = sorted(kinds, key=_score)[:MOST_SECTIONS]
     alone = len(kinds) == 1
-    sections = [examine(kind.typical, _title(kind, kinds), alone) for kind in order]
+    sections = [examine(kind.typical, _title(kind, kinds), alone, trust) for kind in order]
     rows = summarise(kinds, published, reference)
     context = _context(entries, rows, title or _heading(kinds)) | {
         "figures": [*figures, *([] if alone else at_a_glance(rows) if rows[0].cells else [])],
@@ -68,9 +69,9 @@ def write_page(
     return path
 
 
-def write_run_page(folder: Path | str) -> Path:
+def write_run_page(folder: Path | str, trust: bool = False) -> Path:
     """Writes report.html in a run folder: its errors, curves, predictions, audit and configuration."""
-    return write_page([folder], Path(folder) / "report.html")
+    return write_page([folder], Path(folder) / "report.html", trust=trust)
 
 
 def _heading(kinds: Sequence[RunGroup]) -> str:

@@ -8,19 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dcnn import checkpoint
-from dcnn.audit import Audit, audit
-from dcnn.errors import InputError
-from dcnn.losses import term_values
-from dcnn.pde.points import Points
 from dcnn.pde.solution import Solution
 from dcnn.pde.solution_errors import nrmse, predict
 from dcnn.pde.task import PdeTask
 from dcnn.report.chart import Array, Chart, Figure, heat_map
 from dcnn.report.entries import ReportedRun
 from dcnn.report.raster import DIVERGING
-from dcnn.train.config import PdeConfig
-from dcnn.train.pde_tasks import build_pde
 
 MOST_POINTS = 96  # along one axis of a map
 TIMES = 3  # maps of a field in the plane
@@ -40,21 +33,6 @@ class Fields:
     @property
     def space(self) -> list[str]:
         return [axis for axis in self.grid if axis != "t"]
-
-
-def open_problem(entry: ReportedRun) -> PdeTask:
-    """The task of a run with the tested weights."""
-    assert isinstance(entry.config, PdeConfig)
-    state = checkpoint.load(entry.run.best)
-    torch.manual_seed(entry.config.seed)
-    task = build_pde(entry.config)
-    task.cast(getattr(torch, entry.config.training.stages[-1].dtype))
-    try:
-        task.network.load_state_dict(state["network"])
-    except RuntimeError as error:
-        raise InputError(f"{entry.run.best}: does not fit the network of config.yaml ({error})") from None
-    task.network.eval()
-    return task
 
 
 def evaluate(task: PdeTask) -> Fields:
@@ -104,23 +82,6 @@ def _residuals(task: PdeTask, points: Array) -> dict[str, Array]:
         for name, residual in problem.evaluate(partials, part).items():
             parts.setdefault(name, []).append(residual.detach().double().cpu().numpy())
     return {name: np.concatenate(found) for name, found in parts.items()}
-
-
-def look_closely(task: PdeTask) -> Audit:
-    """The audit of the trained network on its training points, with the derivatives and terms of its loss."""
-    batch = next(iter(task.batches(0)))
-    orders = max(len(letters) for letters in task.truth.wanted)
-
-    def losses(network: torch.nn.Module, _: object) -> dict[str, torch.Tensor]:
-        values = term_values(task.terms, task.residuals(network, batch))
-        return {term.name: term.weight_at(0) * values[term.name] for term in task.terms if term.name in values}
-
-    return audit(task.network, _sample(batch), orders=orders, losses=losses)
-
-
-def _sample(batch: Points, most: int = 512) -> torch.Tensor:
-    points = batch.interior if len(batch.interior) else batch.groups[0].located.points
-    return points[:: -(-len(points) // most)].detach()
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
-"""Training: one loop, one configuration, one checkpoint format for potentials and PDE networks."""
+"""The engine: one loop, one checkpoint format, one run folder for every kind of task."""
 
-from dcnn.train.config import AtomsConfig, PdeConfig
-from dcnn.train.fit import fit, resume_run
+from dcnn.train.config import Stage, Training
 from dcnn.train.run import Result, Run
 
-__all__ = ["AtomsConfig", "PdeConfig", "Result", "Run", "fit", "resume_run"]
+__all__ = ["Result", "Run", "Stage", "Training"]

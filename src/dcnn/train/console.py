@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console as RichConsole
-
-from dcnn.progress import ProgressBar
 from dcnn.train.config import Training
 from dcnn.train.run import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+    from dcnn.progress import ProgressBar
 
 
 class Console:
@@ -37,6 +40,8 @@ class TerminalConsole(Console):
     def start(self, folder: Path, settings: Training) -> None:
         self.console.print(f"{self.title} → {folder}")
         if self.console.is_terminal:
+            from dcnn.progress import ProgressBar
+
             self.bar = ProgressBar("", console=self.console)
             self.bar.start()
 

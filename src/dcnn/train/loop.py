@@ -1,4 +1,4 @@
-"""The training loop: one function from the first step to the test, for potentials and PDE networks alike."""
+"""The training loop: from the first step to the test, the same for every kind of task."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-import dcnn._version
-from dcnn import checkpoint
-from dcnn.losses import Term, Weighting, term_values
-from dcnn.train.config import AtomsConfig, PdeConfig, Stage, Training
+from dcnn._version import __version__
+from dcnn.audit import Audit, Finding
+from dcnn.losses import Term, Weighting
+from dcnn.train import checkpoint
+from dcnn.train.config import RunConfig, Training
 from dcnn.train.console import Console
 from dcnn.train.cpu import cpu_clock
-from dcnn.train.graphs import GraphStep, graph_step, resolved
-from dcnn.train.optim import MovingAverage, make_optimizer
+from dcnn.train.divergence import explain, keep
+from dcnn.train.interrupt import Interrupted, Stop, watching_for_stop
+from dcnn.train.optim import MovingAverage
 from dcnn.train.run import Result, Run, finite_or_none
-from dcnn.train.schedule import learning_rate, repeated, stage_at
+from dcnn.train.schedule import repeated, stage_at
+from dcnn.train.step import NotFiniteError, Stepper
 
 
 class Task(Protocol):
@@ -34,8 +37,8 @@ class Task(Protocol):
     monitor: str
     steps_per_epoch: int
 
-    def batches(self, epoch: int, rank: int, world: int) -> Iterable[Any]:
-        """The batches of an epoch; the same for the same seed and epoch, so that a resumed run repeats them."""
+    def batches(self, epoch: int, rank: int = 0, world: int = 1, start: int = 0) -> Iterable[Any]:
+        """The batches of an epoch from number `start`; the same for the same seed and epoch, as a resumed run asks."""
 
     def residuals(self, network: nn.Module, batch: Any) -> dict[str, Tensor]:
         """The residual of every term of non-zero weight."""
@@ -52,20 +55,17 @@ class Task(Protocol):
     def state(self) -> dict[str, Any]:
         """What must be stored beside the weights to use the network (label scale, split, …)."""
 
+    def audit(self, network: nn.Module) -> Audit:
+        """What keeps the network from learning its derivatives, on the task's own data and terms."""
 
-class Residuals(nn.Module):
-    """The network with the derivatives its loss needs, in one forward.
+    def raw_label_findings(self) -> list[Finding]:
+        """What is wrong with the labels before they are scaled."""
 
-    DDP must wrap this and not the bare network: derivatives taken outside a DDP forward give wrong gradients.
-    """
+    def count(self, split: str) -> int | None:
+        """How many frames a split has; None where there are none to count."""
 
-    def __init__(self, task: Task) -> None:
-        super().__init__()
-        self.network = task.network
-        self._residuals = task.residuals
-
-    def forward(self, batch: Any) -> dict[str, Tensor]:
-        return self._residuals(self.network, batch)
+    def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
+        """Errors on the data of another file."""
 
 
 @dataclass
@@ -73,6 +73,7 @@ class Progress:
     """Where a run stands; saved in every checkpoint."""
 
     epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
     step: int = 0
     seconds: float = 0.0
     stage: int = -1
@@ -88,198 +89,224 @@ class Progress:
         return self.step / total
 
 
-def train(
-    fabric: Fabric, task: Task, config: AtomsConfig | PdeConfig, run: Run, console: Console, resume: bool = False
-) -> Result:
-    """Trains `task` until its budget is used, keeps the best and the last weights, and tests once.
+def train(fabric: Any, task: Task, config: RunConfig, run: Run, console: Console, resume: bool = False) -> Result:
+    """Trains `task` until its budget is used, keeps the best and the last weights, and tests once."""
+    return Trainer(fabric, task, config, run, console).train(resume)
 
-    1. A stage sets precision and optimiser. 2. A step evaluates the residuals, combines the terms, and updates
-    weights and their average. 3. After an epoch the validation error decides what is kept. 4. At the end the
-    selected weights are tested. A loss that is not finite ends the run with status "diverged", which
-    it also has if the test error is not finite.
-    """
-    settings, network = config.training, task.network
-    stages = repeated(settings.stages, config.rounds)
-    progress, log = Progress(), run.logger()
-    average = MovingAverage(network, settings.ema) if settings.ema else None
-    module: Any = None
-    optimizer: Any = None
-    if resume and run.last.exists():
-        state = checkpoint.load(run.last)
-        progress = Progress(**state["progress"])
-        module, optimizer = _start_stage(fabric, task, stages[progress.stage], progress.stage // len(settings.stages))
-        _restore(state, task, optimizer, average)
-        run.forget_after(progress.epoch)
-        log.info("resumed after epoch %d", progress.epoch)
-    log.info("dcnn %s, torch %s, %d parameters", dcnn._version.__version__, torch.__version__, _count(network))
-    console.start(run.folder, settings)
-    graphs: dict[int, GraphStep | None] = {}  # of the current stage
-    clock = cpu_clock() if settings.clock == "cpu" else time.perf_counter
 
-    while progress.status == "running":
-        index, _ = stage_at(stages, progress.share(settings, task.steps_per_epoch))
-        stage = stages[index]
-        if index != progress.stage:  # 1.
-            progress.stage = index
-            module = None  # its hooks on the gradients go before new ones are made
-            module, optimizer = _start_stage(fabric, task, stage, index // len(settings.stages))
-            log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
+class Trainer:
+    """One run. `fabric` is Lightning's, or what stands for it in one process."""
 
-        network.train()
-        if index not in graphs:
-            residuals = Residuals(task)
-            kind = resolved(settings.step, settings.minutes)
-            graphs = {index: graph_step(kind, residuals, task.terms, task.weighting, fabric.world_size, log)}
-            if kind == "compiled" and graphs[index] is not None:
-                console.note("the training step is compiled first, which takes a minute or two")
-        began, sums, steps, rate = clock(), dict[str, Tensor](), 0, 0.0
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        elapsed_before = progress.seconds
-        for batch in task.batches(progress.epoch, fabric.global_rank, fabric.world_size):  # 2.
-            _, within = stage_at(stages, progress.share(settings, task.steps_per_epoch))
-            rate = stage.learning_rate if stage.optimizer == "lbfgs" else learning_rate(stage, within)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            report = _step(
-                fabric, module, task, optimizer, parameters, batch, stage.clip_norm, progress.step, graphs[index]
-            )
-            if average:
-                average.update(network)
-            for name, value in report.items():
-                sums[name] = sums[name] + value if name in sums else value
-            steps, progress.step = steps + 1, progress.step + 1
-            progress.seconds = _agreed(fabric, elapsed_before + clock() - began)
-            used = progress.share(settings, task.steps_per_epoch)
-            console.step(used, progress.step)
-            if used >= 1 or stage_at(stages, used)[0] != index:
+    def __init__(self, fabric: Any, task: Task, config: RunConfig, run: Run, console: Console) -> None:
+        self.fabric, self.task, self.config, self.run, self.console = fabric, task, config, run, console
+        self.settings = config.training
+        self.stages = repeated(self.settings.stages, config.rounds)
+        self.progress, self.log = Progress(), run.logger()
+        self.clock = cpu_clock() if self.settings.clock == "cpu" else time.perf_counter
+        self.stepper: Stepper | None = None
+        self.average: MovingAverage | None = None
+        self.sums: dict[str, Tensor] = {}  # of the terms over the batches of this epoch
+
+    def train(self, resume: bool = False) -> Result:
+        """From the first step, or from the last checkpoint, to the test.
+
+        1. A stage sets precision and optimiser. 2. An epoch makes steps. 3. The validation error decides what is
+        kept. 4. At the end the selected weights are tested. A loss or a test error that is not finite ends the run
+        with the status "diverged".
+        """
+        if resume:
+            self._resume()
+        self.log.info("dcnn %s, torch %s, %d parameters", __version__, torch.__version__, _count(self.task.network))
+        self.console.start(self.run.folder, self.settings)
+        with watching_for_stop() as stop:
+            while self.progress.status == "running":
+                self._enter_stage()  # 1.
+                row = self._epoch(stop)  # 2.
+                if self._validation_is_due():
+                    row |= self._validate()  # 3.
+                self._close_epoch(row)
+        return self._test()  # 4.
+
+    def used(self) -> float:
+        return self.progress.share(self.settings, self.task.steps_per_epoch)
+
+    # ---- 1. stages -------------------------------------------------------------------------------------------------
+
+    def _enter_stage(self) -> None:
+        index, _ = stage_at(self.stages, self.used())
+        if self.stepper is None or index != self.progress.stage:
+            self._start_stage(index)
+
+    def _start_stage(self, index: int) -> None:
+        stage, number = self.stages[index], index // len(self.settings.stages)
+        new_round = index % len(self.settings.stages) == 0
+        self.progress.stage, self.stepper = index, None  # its hooks on the gradients go before new ones are made
+        self.task.begin(number)
+        self.stepper = Stepper(self.fabric, self.task, stage, self.settings, self.log)
+        if self.settings.ema and (self.average is None or new_round):  # on the device, in the precision of the stage
+            self.average = MovingAverage(self.task.network, self.settings.ema)
+        self.log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
+        if self.stepper.graph is not None and self.stepper.graph.compiled:
+            self.console.note("the training step is compiled first, which takes a minute or two")
+
+    # ---- 2. an epoch -----------------------------------------------------------------------------------------------
+
+    def _epoch(self, stop: Stop) -> dict[str, float]:
+        """Steps until the epoch, the stage or the budget ends; a row for metrics.csv."""
+        task, progress, stepper = self.task, self.progress, self.stepper
+        assert stepper is not None
+        task.network.train()
+        began, before, rate = self.clock(), progress.seconds, 0.0
+        for batch in task.batches(progress.epoch, self.fabric.global_rank, self.fabric.world_size, progress.batch):
+            rate = stepper.rate(stage_at(self.stages, self.used())[1])
+            try:
+                report = stepper(batch, progress.step, rate)
+            except NotFiniteError as error:
+                self._diverge(batch, error.report)
                 break
-        progress.epoch += 1
-
-        means = {name: float(value) / steps for name, value in sums.items()}
+            if self.average:
+                self.average.update(task.network)
+            for name, value in report.items():
+                self.sums[name] = self.sums[name] + value if name in self.sums else value
+            progress.batch, progress.step = progress.batch + 1, progress.step + 1
+            progress.seconds, asked = self._agreed(before + self.clock() - began, stop.number)
+            self.console.step(self.used(), progress.step)
+            if self.used() >= 1 or stage_at(self.stages, self.used())[0] != progress.stage:
+                break
+            if asked:
+                self._interrupt(asked)
+        means = {name: float(value) / max(progress.batch, 1) for name, value in self.sums.items()}
+        progress.epoch, progress.batch, self.sums = progress.epoch + 1, 0, {}
         row = {"epoch": progress.epoch, "step": progress.step, "seconds": progress.seconds, "learning_rate": rate}
-        row |= {f"train_{name}": value for name, value in means.items()}
-        finished = progress.share(settings, task.steps_per_epoch) >= 1
-        if not math.isfinite(means["loss"]):
-            progress.status = "diverged"
-        elif progress.epoch == 1 or progress.epoch % settings.evaluate_every == 0 or finished:  # 3.
-            row |= _validate(task, average, progress, run, config, fabric)
-        if progress.status == "running" and finished:
+        if progress.status == "diverged":
+            means["loss"] = math.nan
+        return row | {f"train_{name}": value for name, value in means.items()}
+
+    def _diverge(self, batch: Any, report: dict[str, Tensor]) -> None:
+        """Keeps the batch for `dcnn replay` and says which term and which layer it was."""
+        self.progress.status = "diverged"
+        message = explain(self.task, batch, report, self.progress.step)
+        self.log.error(message)
+        self.console.note(message)
+        if self.fabric.is_global_zero:
+            keep(self.run, self._weights(), batch, self.progress.epoch, self.progress.batch, message)
+
+    def _interrupt(self, number: int) -> None:
+        if self.fabric.is_global_zero:
+            self._save_last()
+        raise Interrupted(self.run.folder, number)
+
+    def _agreed(self, seconds: float, stop: int) -> tuple[float, int]:
+        """All processes must stop at the same step: the first one's clock and signal count."""
+        return self.fabric.broadcast((seconds, stop)) if self.fabric.world_size > 1 else (seconds, stop)
+
+    def _close_epoch(self, row: dict[str, float]) -> None:
+        progress = self.progress
+        if progress.status == "running" and self.used() >= 1:
             progress.status = "finished"
-        if settings.early_stop and progress.since_best >= settings.early_stop:
+        if self.settings.early_stop and progress.since_best >= self.settings.early_stop:
             progress.status = "stopped early"
-        if fabric.is_global_zero:
-            _log_row(fabric, run, console, row, progress)
+        if self.fabric.is_global_zero:
+            self.run.append(row)
+            self.console.row(row, progress.status)
+            if self.fabric.loggers:
+                self.fabric.log_dict(row, step=progress.step)
             if progress.status != "diverged":
-                checkpoint.save(run.last, _snapshot(config, task, optimizer, average, progress))
-        fabric.barrier()
-    return _test(task, average, config, run, progress, console, fabric)  # 4.
+                self._save_last()
+        self.fabric.barrier()
 
+    # ---- 3. and 4. what it is worth --------------------------------------------------------------------------------
 
-def _start_stage(fabric: Fabric, task: Task, stage: Stage, number: int) -> tuple[Any, Any]:
-    """Module and optimiser of a stage in round `number`.
+    def _validation_is_due(self) -> bool:
+        epoch = self.progress.epoch
+        due = epoch == 1 or epoch % self.settings.evaluate_every == 0 or self.used() >= 1
+        return due and self.progress.status == "running"
 
-    The module is set up here and not once: DDP exchanges the gradients that were wanted, in the precision that there
-    was, when it was made.
-    """
-    task.begin(number)
-    task.cast(getattr(torch, stage.dtype))
-    module = fabric.setup_module(Residuals(task), move_to_device=True)
-    task.weighting.to(next(task.network.parameters()).device, getattr(torch, stage.dtype))
-    parameters = [*task.network.parameters(), *task.weighting.parameters()]
-    return module, fabric.setup_optimizers(make_optimizer(stage, [p for p in parameters if p.requires_grad]))
+    def _validate(self) -> dict[str, float]:
+        """Validation errors of the (averaged) weights; the best so far are saved."""
+        task, progress = self.task, self.progress
+        with _evaluated(task.network, self.average):
+            errors = task.evaluate(task.network, "validation")
+            better = errors[task.monitor] < progress.best  # nan is never better
+            progress.since_best = 0 if better else progress.since_best + 1
+            if better:
+                progress.best = errors[task.monitor]
+                if self.fabric.is_global_zero:
+                    checkpoint.save(self.run.best, self._weights())
+        return {f"validation_{name}": value for name, value in errors.items() if isinstance(value, float)}
 
+    def _test(self) -> Result:
+        """The test set, looked at once, with the selected weights; result.json."""
+        task, progress = self.task, self.progress
+        self.fabric.barrier()  # best.ckpt is written by the first process
+        use_best = self.run.best.exists() and (self.settings.select == "best" or progress.status == "diverged")
+        if use_best:
+            task.network.load_state_dict(checkpoint.load(self.run.best)["network"])
+        with _evaluated(task.network, None if use_best else self.average):
+            errors = task.evaluate(task.network, "test")
+            if not math.isfinite(errors[task.monitor]):  # batch statistics in training, kept ones here
+                progress.status = "diverged"
+            elif not use_best and self.fabric.is_global_zero:
+                checkpoint.save(self.run.best, self._weights())
+        values = {
+            "status": progress.status,
+            "recipe": self.config.recipe,
+            "model": self.config.model_name,
+            "data": self.config.data_name,
+            "seed": self.config.seed,
+            "epochs": progress.epoch,
+            "steps": progress.step,
+            "seconds": round(progress.seconds, 3),
+            "parameters": _count(task.network),
+            "test": errors,
+            "dcnn_version": __version__,
+            "torch_version": torch.__version__,
+        }
+        result = (
+            self.run.finish(finite_or_none(values)) if self.fabric.is_global_zero else Result(self.run.folder, values)
+        )
+        self.log.info("%s: %s", progress.status, errors)
+        self.console.finish(result)
+        return result
 
-def _step(
-    fabric: Fabric,
-    module: Any,
-    task: Task,
-    optimizer: Any,
-    parameters: list[Tensor],
-    batch: Any,
-    clip_norm: float | None,
-    step: int,
-    graph: GraphStep | None,
-) -> dict[str, Tensor]:
-    """One update; returns the loss and every term's raw and weighted value, detached."""
-    batch = fabric.to_device(batch)
-    report: dict[str, Tensor] = {}
+    # ---- checkpoints -----------------------------------------------------------------------------------------------
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        if graph is not None:
-            values = graph(batch, step)  # leaves the gradients in the parameters
-            loss = task.weighting.combine(values, parameters, step)
-        else:
-            residuals = module(batch)
-            values = term_values(task.terms, residuals)
-            loss = task.weighting.combine(values, parameters, step, residuals)
-            fabric.backward(loss, inputs=parameters)  # the gradient at the points of the batch is not needed
-        if clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
-        report.update(task.weighting.report(values), loss=loss.detach())
-        return loss
+    def _weights(self) -> dict[str, Any]:
+        task = self.task
+        return {"config": self.config.to_dict(), "network": task.network.state_dict(), "task": task.state()}
 
-    optimizer.step(closure)
-    return report
+    def _save_last(self) -> None:
+        assert self.stepper is not None
+        checkpoint.save(
+            self.run.last,
+            self._weights()
+            | {
+                "optimizer": self.stepper.optimizer.state_dict(),
+                "weighting": self.task.weighting.state_dict(),
+                "average": self.average.state_dict() if self.average else None,
+                "progress": asdict(self.progress),
+                "sums": self.sums,
+                "random": torch.get_rng_state(),
+            },
+        )
 
-
-def _validate(
-    task: Task,
-    average: MovingAverage | None,
-    progress: Progress,
-    run: Run,
-    config: AtomsConfig | PdeConfig,
-    fabric: Fabric,
-) -> dict[str, float]:
-    """Validation errors of the (averaged) weights; the best so far are saved."""
-    with _evaluated(task.network, average):
-        errors = task.evaluate(task.network, "validation")
-        score = errors[task.monitor]
-        progress.since_best = 0 if score < progress.best else progress.since_best + 1
-        if score < progress.best or (not run.best.exists() and fabric.is_global_zero):
-            progress.best = score
-            if fabric.is_global_zero:
-                checkpoint.save(run.best, _weights(config, task))
-    return {f"validation_{name}": value for name, value in errors.items() if isinstance(value, float)}
-
-
-def _test(
-    task: Task,
-    average: MovingAverage | None,
-    config: AtomsConfig | PdeConfig,
-    run: Run,
-    progress: Progress,
-    console: Console,
-    fabric: Fabric,
-) -> Result:
-    """The test set, looked at once, with the selected weights; result.json."""
-    use_best = config.training.select == "best" and run.best.exists()
-    if use_best:
-        task.network.load_state_dict(checkpoint.load(run.best)["network"])
-    with _evaluated(task.network, None if use_best else average):
-        errors = task.evaluate(task.network, "test")
-        if not use_best and fabric.is_global_zero:
-            checkpoint.save(run.best, _weights(config, task))
-    if not math.isfinite(errors[task.monitor]):  # the loss may be finite: batch statistics in training, kept ones here
-        progress.status = "diverged"
-    values = {
-        "status": progress.status,
-        "recipe": config.recipe,
-        "model": config.model.name if isinstance(config, AtomsConfig) else config.network.activation,
-        "data": config.data.path if isinstance(config, AtomsConfig) else config.problem.name,
-        "seed": config.seed,
-        "epochs": progress.epoch,
-        "steps": progress.step,
-        "seconds": round(progress.seconds, 3),
-        "parameters": _count(task.network),
-        "test": errors,
-        "dcnn_version": dcnn._version.__version__,
-        "torch_version": torch.__version__,
-    }
-    result = run.finish(finite_or_none(values)) if fabric.is_global_zero else Result(run.folder, values)
-    run.logger().info("%s: %s", progress.status, errors)
-    console.finish(result)
-    return result
+    def _resume(self) -> None:
+        """Everything as it was when the last checkpoint was written; rows of metrics.csv after it are dropped."""
+        if self.run.last.exists():
+            state = checkpoint.load(self.run.last)
+            self.progress = Progress(**state["progress"])
+            self._start_stage(self.progress.stage)
+            assert self.stepper is not None
+            self.task.network.load_state_dict(state["network"])
+            self.stepper.optimizer.load_state_dict(state["optimizer"])
+            self.task.weighting.load_state_dict(state["weighting"])
+            if self.average:
+                self.average.load_state_dict(state["average"])
+            self.sums = state.get("sums", {})
+            torch.set_rng_state(state["random"])
+            self.log.info("resumed after epoch %d, %d batches", self.progress.epoch, self.progress.batch)
+        if self.fabric.is_global_zero:
+            self.run.forget_after(self.progress.epoch)
 
 
 @contextmanager
@@ -292,42 +319,5 @@ def _evaluated(network: nn.Module, average: MovingAverage | None) -> Iterator[No
     network.train(training)
 
 
-def _weights(config: AtomsConfig | PdeConfig, task: Task) -> dict[str, Any]:
-    return {"config": config.model_dump(mode="json"), "network": task.network.state_dict(), "task": task.state()}
-
-
-def _snapshot(
-    config: AtomsConfig | PdeConfig, task: Task, optimizer: Any, average: MovingAverage | None, progress: Progress
-) -> dict[str, Any]:
-    return _weights(config, task) | {
-        "optimizer": optimizer.state_dict(),
-        "weighting": task.weighting.state_dict(),
-        "average": average.state_dict() if average else None,
-        "progress": asdict(progress),
-        "random": torch.get_rng_state(),
-    }
-
-
-def _restore(state: dict[str, Any], task: Task, optimizer: Any, average: MovingAverage | None) -> None:
-    task.network.load_state_dict(state["network"])
-    optimizer.load_state_dict(state["optimizer"])
-    task.weighting.load_state_dict(state["weighting"])
-    if average:
-        average.load_state_dict(state["average"])
-    torch.set_rng_state(state["random"])
-
-
-def _agreed(fabric: Fabric, seconds: float) -> float:
-    """All processes must stop at the same step: the first one's clock counts."""
-    return fabric.broadcast(seconds) if fabric.world_size > 1 else seconds
-
-
 def _count(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
-
-
-def _log_row(fabric: Fabric, run: Run, console: Console, row: dict[str, float], progress: Progress) -> None:
-    run.append(row)
-    console.row(row, progress.status)
-    if fabric.loggers:
-        fabric.log_dict(row, step=progress.step)

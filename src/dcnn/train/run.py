@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import logging
 import math
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError
 from dcnn.safe_files import write_whole
-from dcnn.train.config import AtomsConfig, PdeConfig, read_yaml, to_yaml, validate
+from dcnn.train.config import RunConfig
+from dcnn.train.text import read_yaml, to_yaml
 
 
 @dataclass(frozen=True)
@@ -37,21 +43,47 @@ class Run:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        self._header: list[str] = []  # of metrics.csv, once it is known
 
     @classmethod
-    def create(cls, folder: Path, config: AtomsConfig | PdeConfig) -> Run:
+    def create(cls, folder: Path | str, config: RunConfig) -> Run:
+        """A new run; of two that are begun in one folder at the same time one is refused."""
         run = cls(folder)
-        if run.config_file.exists():
+        run.folder.mkdir(parents=True, exist_ok=True)
+        partial = run.folder / f"config.{os.getpid()}.partial"
+        partial.write_text(to_yaml(config.to_dict()))
+        try:
+            os.link(partial, run.config_file)  # fails if it is there, and is never seen half written
+        except FileExistsError:
             raise InputError(
                 f"{folder}: holds a run already; continue it with `dcnn train --resume {folder}` or name another folder"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(run.config_file, to_yaml(config))
+            ) from None
+        finally:
+            partial.unlink()
         return run
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Inside the block no other process may train in this folder; the system ends the lock of a dead process."""
+        path = self.folder / ".lock"
+        with path.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                raise InputError(f"{self.folder}: in use by {file.read().strip() or 'another process'}") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def withdraw(self) -> None:
         """Takes back a run that could not begin, so that the same command works once its input is mended."""
         self.config_file.unlink(missing_ok=True)
+        (self.folder / ".lock").unlink(missing_ok=True)
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
 
@@ -82,30 +114,44 @@ class Run:
     def best(self) -> Path:
         return self.folder / "checkpoints" / "best.ckpt"
 
-    def config(self) -> AtomsConfig | PdeConfig:
-        return validate(read_yaml(self.config_file), str(self.config_file))
+    def config_values(self) -> dict[str, Any]:
+        """The content of config.yaml; :func:`dcnn.results.config_of` makes a typed configuration of it."""
+        return read_yaml(self.config_file)
 
     def result(self) -> Result:
         if not self.result_file.exists():
             raise InputError(f"{self.folder}: not finished; continue it with `dcnn train --resume {self.folder}`")
-        return Result(self.folder, json.loads(self.result_file.read_text()))
+        try:
+            values = json.loads(self.result_file.read_text())
+            return Result(self.folder, {**values, "test": dict(values["test"]), "status": str(values["status"])})
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InputError(f"{self.result_file}: not the result of a run ({error}); remove it and resume") from None
 
     def metrics(self) -> list[dict[str, float]]:
-        """The rows of metrics.csv as numbers (nan where a column was not measured in that row)."""
+        """The rows of metrics.csv as numbers (nan where a column was not measured in that row).
+
+        A row that a killed process left unfinished is not one.
+        """
         if not self.metrics_file.exists():
             return []
-        with self.metrics_file.open(newline="") as file:
-            return [{k: float(v) if v else math.nan for k, v in row.items()} for row in csv.DictReader(file)]
+        lines = self.metrics_file.read_text().splitlines(keepends=True)
+        rows = csv.DictReader(line for line in lines if line.endswith("\n"))
+        try:
+            return [{k: float(v) if v else math.nan for k, v in row.items()} for row in rows]
+        except (TypeError, ValueError, csv.Error) as error:
+            raise InputError(f"{self.metrics_file}: not a table of numbers ({error})") from None
 
     def append(self, row: dict[str, float]) -> None:
         """Adds a line; a column that appears for the first time is added to the header."""
-        rows = self.metrics()
-        header = list(dict.fromkeys([*(rows[0] if rows else {}), *row]))
-        if rows and len(header) == len(rows[0]):
-            with self.metrics_file.open("a", newline="") as file:
-                csv.DictWriter(file, header).writerow(_cells(row))
+        if not self._header:
+            self._header = list(next(iter(self.metrics()), {}))
+        if not row.keys() <= set(self._header):
+            self._rewrite([*self.metrics(), row], list(dict.fromkeys([*self._header, *row])))
             return
-        self._rewrite([*rows, row], header)
+        text = io.StringIO(newline="")
+        csv.DictWriter(text, self._header).writerow(_cells(row))
+        with self.metrics_file.open("a", newline="") as file:
+            file.write(text.getvalue())
 
     def _rewrite(self, rows: list[dict[str, float]], header: list[str]) -> None:
         text = io.StringIO(newline="")
@@ -113,12 +159,15 @@ class Run:
         writer.writeheader()
         writer.writerows(_cells(row) for row in rows)
         write_whole(self.metrics_file, text.getvalue())
+        self._header = header
 
     def forget_after(self, epoch: int) -> None:
         """Drops rows later than the checkpoint that a resumed run goes on from."""
-        rows = self.metrics()
-        if rows:
-            self._rewrite([row for row in rows if row["epoch"] <= epoch], list(rows[0]))
+        kept = [row for row in self.metrics() if row.get("epoch", math.inf) <= epoch]
+        if kept:
+            self._rewrite(kept, list(kept[0]))
+        else:
+            self.metrics_file.unlink(missing_ok=True)
 
     def finish(self, values: dict[str, Any]) -> Result:
         write_whole(self.result_file, json.dumps(values, indent=2, allow_nan=False, default=str) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dcnn.train.config import Stage
 
@@ -43,4 +44,4 @@ def repeated(stages: Sequence[Stage], rounds: int) -> list[Stage]:
     >>> [stage.share for stage in repeated([Stage(share=0.5), Stage(share=0.5)], 2)]
     [0.25, 0.25, 0.25, 0.25]
     """
-    return [stage.model_copy(update={"share": stage.share / rounds}) for _ in range(rounds) for stage in stages]
+    return [replace(stage, share=stage.share / rounds) for _ in range(rounds) for stage in stages]

@@ -1,8 +1,7 @@
-"""The recipes as data: what `original`, `paper` and `best` mean, for potentials and for PDE networks.
+"""The recipes of a PDE network as data.
 
 Each is a partial configuration that the user's own values go on top of. Why each choice of `best` stands here is
-measured in results/atoms.md and results/pde.md. The others vary one thing, as the paper's ablations do: `irelu` is
-`original` with IReLU, `rescaled` is `paper` without it, `original-bn` and `paper-bn` have BatchNorm in a PDE network.
+measured in results/pde.md. `original-bn` and `paper-bn` have BatchNorm.
 """
 
 from __future__ import annotations
@@ -11,50 +10,6 @@ from typing import Any
 
 from dcnn.errors import unknown
 from dcnn.train.config import merge
-
-_SCRIPT_LOSS = {"energy": {"weight": 1.0, "norm": "l1"}, "forces": {"weight": 30.0, "norm": "l1"}}
-_SCRIPT_ADAM = {"optimizer": "adam", "learning_rate": 1e-4, "schedule": "constant"}
-
-_SCRIPT_BUDGET = {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"}
-_RAW = {"scale": {"references": None, "unit": 1.0}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
-_RESCALED = {"scale": {"references": None, "unit": "power_of_ten"}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
-_BEST_ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "warmup": 0.02, "clip_norm": 10.0}
-
-ATOMS: dict[str, dict[str, Any]] = {
-    "original": _RAW,
-    "paper": {"model": {"activation": "irelu", "normalization": False}, **_RESCALED},
-    "irelu": {"model": {"activation": "irelu"}, **_RAW},
-    "rescaled": {"model": {"normalization": False}, **_RESCALED},
-    "best": {
-        "model": {"normalization": False},
-        "scale": {"references": "elements", "unit": "force_rms"},
-        "loss": {
-            "energy": {"weight": 1.0, "norm": "l2"},
-            "forces": {"weight": 1.0, "norm": "l1"},
-            "energy_per_atom": True,
-        },
-        "training": {
-            "minutes": 10.0,
-            "batch_size": 5,
-            "stages": [_BEST_ADAM],
-            "ema": 0.999,
-            "step": "auto",
-        },
-    },
-}
-
-#: What `best` changes for one network: what it wins with (results/atoms.md).
-ATOMS_BEST: dict[str, dict[str, Any]] = {
-    "schnet": {
-        "model": {"activation": "silu"},
-        "training": {"stages": [{**_BEST_ADAM, "learning_rate": 2e-3}], "ema": 0.9995},
-    },
-    "cgcnn": {
-        "model": {"overrides": {"layer_norm": True}},
-        "loss": {"forces": {"norm": "l2"}},
-        "training": {"stages": [{**_BEST_ADAM, "learning_rate": 3e-3}]},
-    },
-}
 
 _SCRIPT_POINTS = {"interior": 1000, "boundary": 1000, "initial": 5000, "sampler": "hammersley", "shared": True}
 _SCRIPT_TRAINING = {
@@ -112,13 +67,9 @@ _NOISE = {
 PDE_BEST: dict[str, dict[str, Any]] = {"compressible": _SHOCKS, "diffusion_reaction": _NOISE}
 
 
-def recipe(kind: str, name: str, subject: str = "") -> dict[str, Any]:
-    """The partial configuration of a recipe for `kind` "atoms" or "pde"; it may depend on the network or problem."""
-    table = ATOMS if kind == "atoms" else PDE
-    if name not in table:
-        raise unknown("recipe", name, table)
-    values = {"kind": kind, "recipe": name, **table[name]}
-    special = ATOMS_BEST if kind == "atoms" else PDE_BEST
-    if name == "best" and subject in special:
-        values = merge(values, special[subject])
-    return values
+def recipe(name: str, problem: str = "") -> dict[str, Any]:
+    """The partial configuration of a recipe; `best` may depend on the problem."""
+    if name not in PDE:
+        raise unknown("recipe", name, PDE)
+    values = {"kind": "pde", "recipe": name, **PDE[name]}
+    return merge(values, PDE_BEST.get(problem, {})) if name == "best" else values

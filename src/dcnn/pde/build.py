@@ -13,6 +13,7 @@ from dcnn.losses import Term
 from dcnn.losses import weighting as weightings
 from dcnn.pde import problems
 from dcnn.pde.conditions import Condition
+from dcnn.pde.config import NetworkConfig, PdeConfig, PdeLoss, ProblemConfig
 from dcnn.pde.file_solution import solution_in_file
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.problem import Problem
@@ -20,28 +21,24 @@ from dcnn.pde.solution import Solution
 from dcnn.pde.task import PdeTask
 from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
-from dcnn.train.config import NetworkConfig, PdeConfig, PdeLoss, ProblemConfig
 
 KINDS = ("residual", "initial", "boundary", "data")
 AUTO_MODES = 4
 MEASURED = 1000  # points of a file that parameters are learnt from
 
 
-def build_pde(config: PdeConfig) -> PdeTask:
-    """Problem, network, terms and points of a configuration; the caller has seeded torch."""
-    truth = build_problem(config.problem)
+def build_pde(config: PdeConfig, network: PdeNetwork | Windows | None = None) -> PdeTask:
+    """Problem, network, terms and points of a configuration; the caller has seeded torch.
+
+    `network`: one that is there already, as after training; its problem is the one of the task.
+    """
+    truth = stated_problem(config)
     reference = _file_reference(truth, config.problem)
-    if truth.unknowns and not truth.has_data and config.problem.reference is not None:
-        known = reference if reference is not None else truth.solution()
-        rows = np.random.default_rng(config.seed).choice(len(known.points()), MEASURED)
-        truth = truth.with_data(known.points()[rows], **dict(zip(known.fields, known.values()[rows].T, strict=True)))
-    problem = truth
-    if config.problem.regularise:
-        problem = truth.with_settings(**config.problem.regularise)
-        problem.unknowns = truth.unknowns  # what is learnt is learnt for both
+    if network is None:
+        network = build_network(config, truth)
+    problem = network.problem
     windows = config.points.time_windows
     settings = network_settings(problem, config.network)
-    network = Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
     embedded = settings["modes"] > 0
     conditions = problem.soft_conditions(embedded=embedded, hard=settings["hard"] and windows == 1)
     terms = build_terms(problem, conditions, config.loss)
@@ -69,6 +66,26 @@ def build_pde(config: PdeConfig) -> PdeTask:
         truth=truth,
         reference=reference,
     )
+
+
+def stated_problem(config: PdeConfig) -> Problem:
+    """The problem of a configuration; where parameters are learnt from a file, with points of the file as its data."""
+    truth = build_problem(config.problem)
+    if truth.unknowns and not truth.has_data and config.problem.reference is not None:
+        known = _file_reference(truth, config.problem) or truth.solution()
+        rows = np.random.default_rng(config.seed).choice(len(known.points()), MEASURED)
+        truth = truth.with_data(known.points()[rows], **dict(zip(known.fields, known.values()[rows].T, strict=True)))
+    return truth
+
+
+def build_network(config: PdeConfig, truth: Problem) -> PdeNetwork | Windows:
+    """The network for `truth` or, if the configuration says so, for a regularised version of it."""
+    problem = truth
+    if config.problem.regularise:
+        problem = truth.with_settings(**config.problem.regularise)
+        problem.unknowns = truth.unknowns  # what is learnt is learnt for both
+    settings, windows = network_settings(problem, config.network), config.points.time_windows
+    return Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
 
 
 def network_settings(problem: Problem, config: NetworkConfig) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from dcnn.errors import InputError
 from dcnn.guard import decoding
@@ -55,3 +56,17 @@ def load_tensors(path: Path) -> Any:
                 if member.filename.endswith("data.pkl"):
                     check_pickle(archive.read(member))
         return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def load_weights(network: nn.Module, weights: Mapping[str, Any], where: str) -> None:
+    """Puts stored weights into a network; `where` they are from is named if they do not fit."""
+    try:
+        network.load_state_dict(weights)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = str(error).strip().split("\n")[-1].strip()
+        raise InputError(f"{where}: the weights do not fit the network of its configuration ({reason})") from None
+
+
+def trained_dtype(weights: Mapping[str, Any]) -> torch.dtype:
+    """The precision that stored weights were trained in."""
+    return next(value.dtype for value in weights.values() if value.is_floating_point())

@@ -1,0 +1,79 @@
+"""What a run of a potential is: one typed, complete, re-runnable configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dcnn.losses.terms import Norm
+from dcnn.losses.weighting import WeightingName
+from dcnn.train.config import Training
+from dcnn.train.settings import Section
+
+
+class TermConfig(Section):
+    weight: float = Field(1.0, ge=0)
+    norm: Norm = "l2"
+
+
+class DataConfig(Section):
+    """Frames and how they are split; counts are frames, `test` may also name a file of its own."""
+
+    path: str = "demo"
+    labels: str | None = None
+    units: str | None = Field(None, description="of a file that does not state its own, e.g. 'Hartree, Bohr'")
+    force_sign: Literal[1, -1] | None = None
+    train: int | None = Field(None, ge=1)
+    validation: int = Field(50, ge=1)
+    test: int | str | None = None
+    split: str = Field("random", description="random, blocks, or an index file")
+    split_seed: int = 0
+
+
+class ModelConfig(Section):
+    name: str = "schnet"
+    preset: Literal["small", "paper"] = "small"
+    fidelity: Literal["text", "scripts"] = "text"
+    activation: str | None = Field(None, description="replaces the published activation where the paper does")
+    normalization: bool = True
+    overrides: dict[str, Any] = Field({}, description="arguments of the network, on top of the preset")
+
+
+class ScaleConfig(Section):
+    references: Literal["elements", "mean"] | None = None
+    unit: Literal["force_rms", "power_of_ten"] | float = 1.0
+
+
+class AtomsLoss(Section):
+    energy: TermConfig = TermConfig()
+    forces: TermConfig = TermConfig()
+    energy_per_atom: bool = False
+    weighting: WeightingName = "fixed"
+    weighting_options: dict[str, Any] = Field({})
+
+
+class AtomsConfig(Section):
+    """An interatomic potential."""
+
+    kind: Literal["atoms"] = "atoms"
+    recipe: str = "best"
+    seed: int = 0
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    scale: ScaleConfig = ScaleConfig()
+    loss: AtomsLoss = AtomsLoss()
+    training: Training
+
+    @property
+    def rounds(self) -> int:
+        """How often the stages of training are gone through."""
+        return 1
+
+    @property
+    def data_name(self) -> str:
+        return self.data.path
+
+    @property
+    def model_name(self) -> str:
+        return self.model.name

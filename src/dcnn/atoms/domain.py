@@ -1,0 +1,49 @@
+"""How potentials plug into the commands: their configuration, what a word on a command line means, their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from dcnn.atoms.config import AtomsConfig, ModelConfig
+from dcnn.atoms.potential import restored_network
+from dcnn.atoms.recipes import recipe
+from dcnn.atoms.task import AtomsTask, build_atoms
+from dcnn.scaling import LabelScale
+from dcnn.train.config import merge
+from dcnn.train.settings import validated
+
+
+def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with those of their recipe where they say nothing."""
+    network = (values.get("model") or {}).get("name", ModelConfig().name)
+    return merge(recipe(values.get("recipe", "best"), network), values)
+
+
+def parse(values: Mapping[str, Any], source: str) -> AtomsConfig:
+    return validated(AtomsConfig, values, source)
+
+
+def target(word: str) -> dict[str, Any] | None:
+    """The values of a configuration that a word on the command line stands for: a file of frames, or demo."""
+    return {"kind": "atoms", "data": {"path": word}} if word == "demo" or Path(word).exists() else None
+
+
+def code(config: AtomsConfig) -> str | None:
+    """The file of a user's that building the network would run."""
+    file, _, name = config.model.name.partition(":")
+    return file if name else None
+
+
+def build(config: AtomsConfig, network: nn.Module | None = None, state: Mapping[str, Any] | None = None) -> AtomsTask:
+    """The task; of a trained network with the label scale that it was trained with."""
+    scale = LabelScale.from_dict(state["task"]["scale"]) if state is not None else None
+    return build_atoms(config, scale=scale, network=network)
+
+
+def network(config: AtomsConfig, state: Mapping[str, Any]) -> nn.Module:
+    """The network of a checkpoint, in the precision it was trained in."""
+    return restored_network({**state, "config": config.to_dict()}, config.model.name, trust=True)

@@ -1,0 +1,65 @@
+"""The recipes of a potential as data.
+
+Each is a partial configuration that the user's own values go on top of. Why each choice of `best` stands here is
+measured in results/atoms.md. Two vary one thing, as the paper's ablations do: `irelu`
+is `original` with IReLU, `rescaled` is `paper` without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dcnn.errors import unknown
+from dcnn.train.config import merge
+
+_SCRIPT_LOSS = {"energy": {"weight": 1.0, "norm": "l1"}, "forces": {"weight": 30.0, "norm": "l1"}}
+_SCRIPT_ADAM = {"optimizer": "adam", "learning_rate": 1e-4, "schedule": "constant"}
+
+_SCRIPT_BUDGET = {"epochs": 50, "batch_size": 20, "stages": [_SCRIPT_ADAM], "select": "last"}
+_RAW = {"scale": {"references": None, "unit": 1.0}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
+_RESCALED = {"scale": {"references": None, "unit": "power_of_ten"}, "loss": _SCRIPT_LOSS, "training": _SCRIPT_BUDGET}
+_BEST_ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "warmup": 0.02, "clip_norm": 10.0}
+
+ATOMS: dict[str, dict[str, Any]] = {
+    "original": _RAW,
+    "paper": {"model": {"activation": "irelu", "normalization": False}, **_RESCALED},
+    "irelu": {"model": {"activation": "irelu"}, **_RAW},
+    "rescaled": {"model": {"normalization": False}, **_RESCALED},
+    "best": {
+        "model": {"normalization": False},
+        "scale": {"references": "elements", "unit": "force_rms"},
+        "loss": {
+            "energy": {"weight": 1.0, "norm": "l2"},
+            "forces": {"weight": 1.0, "norm": "l1"},
+            "energy_per_atom": True,
+        },
+        "training": {
+            "minutes": 10.0,
+            "batch_size": 5,
+            "stages": [_BEST_ADAM],
+            "ema": 0.999,
+            "step": "auto",
+        },
+    },
+}
+
+#: What `best` changes for one network: what it wins with (results/atoms.md).
+ATOMS_BEST: dict[str, dict[str, Any]] = {
+    "schnet": {
+        "model": {"activation": "silu"},
+        "training": {"stages": [{**_BEST_ADAM, "learning_rate": 2e-3}], "ema": 0.9995},
+    },
+    "cgcnn": {
+        "model": {"overrides": {"layer_norm": True}},
+        "loss": {"forces": {"norm": "l2"}},
+        "training": {"stages": [{**_BEST_ADAM, "learning_rate": 3e-3}]},
+    },
+}
+
+
+def recipe(name: str, network: str = "") -> dict[str, Any]:
+    """The partial configuration of a recipe; `best` may depend on the network."""
+    if name not in ATOMS:
+        raise unknown("recipe", name, ATOMS)
+    values = {"kind": "atoms", "recipe": name, **ATOMS[name]}
+    return merge(values, ATOMS_BEST.get(network, {})) if name == "best" else values

@@ -1,0 +1,99 @@
+"""A finished run: the only way to open one."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from dcnn.audit import Audit
+from dcnn.errors import InputError
+from dcnn.results.domains import build_task, config_of, domain
+from dcnn.train import checkpoint
+from dcnn.train.loop import Task
+from dcnn.train.run import Run
+
+
+class TrainedRun:
+    """A run folder with what can be done with it; data and weights are read when they are first needed.
+
+    trust: allows a file of Python that the configuration names to be run (a problem.py, a network of one's own).
+    """
+
+    def __init__(self, run: Run, trust: bool = False) -> None:
+        self.run, self.trust = run, trust
+        self.config: Any = config_of(run)
+
+    @classmethod
+    def open(cls, folder: str | Path, trust: bool = False) -> TrainedRun:
+        return cls(Run.open(folder), trust)
+
+    @property
+    def folder(self) -> Path:
+        return self.run.folder
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The content of result.json, {} while the run is not finished."""
+        return self.run.result().values if self.run.result_file.exists() else {}
+
+    @property
+    def test(self) -> dict[str, Any]:
+        """Errors on the test data, with units in their names; None where they are not finite."""
+        return self.values.get("test", {})
+
+    @property
+    def status(self) -> str:
+        return self.values.get("status", "unfinished")
+
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        """The checkpoint of the selected weights."""
+        if not self.run.best.exists() and self.status == "diverged":
+            raise InputError(f"{self.folder}: the run diverged before it had weights worth keeping")
+        return checkpoint.load(self.run.best)
+
+    @cached_property
+    def network(self) -> nn.Module:
+        """The trained network, in the precision it was trained in, in evaluation mode."""
+        self._require_trust()
+        return domain(self.config.kind).network(self.config, self.state).eval()
+
+    @cached_property
+    def task(self) -> Task:
+        """The trained network with the data and terms it was trained on."""
+        self._require_trust()
+        return domain(self.config.kind).build(self.config, self.network, self.state)
+
+    def evaluate(self, data: str | Path | None = None) -> dict[str, Any]:
+        """Errors on the test data of the run, or on another file."""
+        if data is not None:
+            return self.task.evaluate_file(self.network, Path(data))
+        return self.task.evaluate(self.network, "test")
+
+    def audit(self) -> Audit:
+        """What would keep the trained network from learning its derivatives."""
+        return self.task.audit(self.network)
+
+    def _require_trust(self) -> None:
+        file = domain(self.config.kind).code(self.config)
+        if file is not None and not self.trust:
+            raise InputError(
+                f"{self.folder}: opening this run executes {file}; if you trust that file, add --trust (trust=True)"
+            )
+
+
+def open_or_build(target: str, recipe: str | None, overrides: list[str], model: str | None, trust: bool) -> Task:
+    """The task of a run folder with its trained weights, or of anything else as it would be when training starts."""
+    from dcnn.results.domains import resolve
+
+    run = Run(target)
+    if not run.config_file.exists():
+        return build_task(resolve(target, recipe, overrides, model=model))
+    ignored = [*overrides, *(f"--{n} {v}" for n, v in (("recipe", recipe), ("model", model)) if v is not None)]
+    if ignored:
+        raise InputError(f"{target}: a run folder has its own configuration; {', '.join(ignored)} would change nothing")
+    opened = TrainedRun.open(target, trust)
+    return opened.task if run.best.exists() else build_task(opened.config)

@@ -1,0 +1,118 @@
+"""One update of the weights, and all that it needs in a stage."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from dcnn.losses import term_values
+from dcnn.train.config import Stage, Training
+from dcnn.train.graphs import graph_step, resolved
+from dcnn.train.optim import make_optimizer
+from dcnn.train.schedule import learning_rate
+
+if TYPE_CHECKING:
+    from dcnn.train.loop import Task
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss or its gradient is not finite; `report` holds the terms. The weights are those before the step."""
+
+    def __init__(self, report: dict[str, Tensor]) -> None:
+        super().__init__("not finite")
+        self.report = report
+
+
+class Residuals(nn.Module):
+    """The network with the derivatives its loss needs, in one forward.
+
+    DDP must wrap this and not the bare network: derivatives taken outside a DDP forward give wrong gradients.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.network = task.network
+        self._residuals = task.residuals
+
+    def forward(self, batch: Any) -> dict[str, Tensor]:
+        return self._residuals(self.network, batch)
+
+
+class Stepper:
+    """The module, the optimiser, the graph and the clip of one stage.
+
+    It is made with each stage and not once: DDP exchanges the gradients that were wanted, in the precision that there
+    was, when it was made.
+    """
+
+    def __init__(self, fabric: Any, task: Task, stage: Stage, settings: Training, log: logging.Logger) -> None:
+        self.fabric, self.task, self.stage = fabric, task, stage
+        dtype: torch.dtype = getattr(torch, stage.dtype)
+        task.cast(dtype)
+        residuals = Residuals(task)
+        self.module = fabric.setup_module(residuals, move_to_device=True)
+        task.weighting.to(next(task.network.parameters()).device, dtype)
+        self.parameters = [p for p in (*task.network.parameters(), *task.weighting.parameters()) if p.requires_grad]
+        self.optimizer = fabric.setup_optimizers(make_optimizer(stage, self.parameters))
+        kind = resolved(settings.step, settings.minutes)
+        self.graph = graph_step(kind, residuals, task.terms, task.weighting, fabric.world_size, log)
+
+    def rate(self, within: float) -> float:
+        """The learning rate when `within` of the stage is done; a line search has one rate."""
+        return self.stage.learning_rate if self.stage.optimizer == "lbfgs" else learning_rate(self.stage, within)
+
+    def __call__(self, batch: Any, step: int, rate: float) -> dict[str, Tensor]:
+        """One update; returns the loss and every term's raw and weighted value, detached.
+
+        A line search may try weights without a finite loss and come back from them; all others stop before the update.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        batch = self.fabric.to_device(batch)
+        report: dict[str, Tensor] = {}
+
+        def closure() -> Tensor:
+            self.optimizer.zero_grad()
+            loss, values = self._gradients(batch, step)
+            size = loss.detach()
+            if self.stage.clip_norm is not None:
+                size = size + nn.utils.clip_grad_norm_(self.parameters, self.stage.clip_norm, foreach=True)
+            report.update(self.task.weighting.report(values), loss=loss.detach())
+            if not searching and not math.isfinite(float(size)):
+                raise NotFiniteError(report)
+            return loss
+
+        searching = self.stage.optimizer == "lbfgs"
+        self.optimizer.step(closure)
+        if not math.isfinite(float(report["loss"])):
+            raise NotFiniteError(report)
+        return report
+
+    def _gradients(self, batch: Any, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss and the values of its terms; the gradients are left in the parameters."""
+        task = self.task
+        if self.graph is not None:
+            values = self.graph(batch, step)
+            return task.weighting.combine(values, self.parameters, step), values
+        residuals = self.module(batch)
+        values = term_values(task.terms, residuals)
+        loss = task.weighting.combine(values, self.parameters, step, residuals)
+        self.fabric.backward(loss, inputs=self.parameters)  # the gradient at the points of the batch is not needed
+        if self.fabric.world_size > 1 and self.stage.optimizer == "lbfgs":  # one line search for all processes
+            loss = self.fabric.all_reduce(loss.detach(), reduce_op="mean")
+        return loss, values
+
+
+def term_losses(task: Task, batch: Any) -> Callable[[nn.Module, Any], dict[str, Tensor]]:
+    """What an audit calls as `losses`: every term of the task on the batch, weighted."""
+
+    def losses(network: nn.Module, _: Any) -> dict[str, Tensor]:
+        values = term_values(task.terms, task.residuals(network, batch))
+        return {term.name: term.weight_at(0) * values[term.name] for term in task.terms if term.name in values}
+
+    return losses
