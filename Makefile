@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.
 # Two test processes on two cores: one thread each, and no spinning while waiting.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test lint types imports unit test-slow bench clean
+.PHONY: fuzz demo test lint types imports unit test-slow bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -43,6 +43,12 @@ test-slow: .venv/dev
 bench: .venv/dev
 	env -u OMP_WAIT_POLICY $(BIN)/dcnn bench pde
 	env -u OMP_WAIT_POLICY $(BIN)/dcnn bench atoms
+
+# Damaged files for every reader: MINUTES CPU minutes each (results/trust.md has the figures).
+MINUTES ?= 10
+fuzz: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --hostile
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --minutes $(MINUTES) --keep build/fuzz
 
 clean:
 	rm -rf .venv build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -113,8 +113,8 @@ def test_a_trained_molecule_relaxes_downhill(ethanol_run):
         ([6, 14], [[0, 0, 0], [0, 0, 2]], "the structure holds Si, but the potential was trained on H, C, O only"),
         ([6, 1], [[0, 0, 0], [0, 0, 0]], "atoms 0 and 1 are 0 Å apart"),
         ([6, 1], [[0, 0, 0], [0, np.nan, 0]], "the position of atom 1 is NaN"),
-        ([6, 1, 1], [[0, 0, 0], [6e3, 0, 0], [0, 6e3, 1]], "the atoms lie strewn over 6000 × 6000 × 1 Å"),
-        ([6, 1, 1], [[0, 0, 0], [1e20, 0, 0], [0, 6e3, 1]], r"the atoms lie strewn over 1e\+20 × 6000 × 1 Å"),
+        ([6, 1, 1], [[0, 0, 0], [6e3, 0, 0], [0, 6e3, 1]], "the atoms extend over 6000 × 6000 × 1 Å"),
+        ([6, 1, 1], [[0, 0, 0], [1e20, 0, 0], [0, 6e3, 1]], r"the atoms extend over 1e\+20 × 6000 × 1 Å"),
     ],
 )
 def test_what_cannot_be_computed_is_explained(ethanol_run, numbers, positions, message):

@@ -137,8 +137,8 @@ def truncated(path):
     path.write_bytes(path.read_bytes()[:-20000])
 
 
-def truncated_inside(path):
-    """The end of the file is there, the data are not."""
+def lacking_an_axis(path):
+    """The data are there, two of their axes are not."""
     with h5py.File(path, "w") as file:
         group = file.create_group("0000")
         group.create_dataset("data", data=np.ones((4, 4, 4, 2)))
@@ -149,12 +149,12 @@ def truncated_inside(path):
     ("make", "message"),
     [
         (lambda path: None, "a.hdf5: no such file"),
-        (text_file, "a.hdf5: not a readable HDF5 file, perhaps truncated"),
-        (truncated, "a.hdf5: not a readable HDF5 file, perhaps truncated"),
+        (text_file, "a.hdf5: not a readable HDF5 file, perhaps damaged or cut off"),
+        (truncated, "a.hdf5: not a readable HDF5 file, perhaps damaged or cut off"),
         (other_layout, r"a.hdf5: not one of PDEBench's layouts .* Found: more/, velocity \(2, 3\)"),
         (two_dimensional_tensor, "a.hdf5: not one of PDEBench's layouts"),
         (empty, "Found: nothing"),
-        (truncated_inside, "a.hdf5: sample 0 cannot be read, perhaps truncated"),
+        (lacking_an_axis, "a.hdf5: 0000/grid/y is not a data set of this file"),
     ],
 )
 def test_unreadable_files(tmp_path, make, message):

@@ -60,7 +60,7 @@ def test_a_new_budget_replaces_the_old_one():
     }
 
 
-@pytest.mark.parametrize(("text", "message"), [("a: [", "not valid YAML"), ("- 1", "expected key: value")])
+@pytest.mark.parametrize(("text", "message"), [("a: [", "not a readable YAML text"), ("- 1", "expected key: value")])
 def test_a_broken_file_is_named(tmp_path, text, message):
     path = tmp_path / "broken.yaml"
     path.write_text(text)

@@ -22,7 +22,7 @@ from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError, unknown
-from dcnn.guard import error_context
+from dcnn.guard import decoding, error_context
 from dcnn.scaling import LabelScale
 from dcnn.train import checkpoint
 
@@ -45,17 +45,22 @@ def restored_network(
 
     network: one of the caller's own that takes the weights. trust: a Python file that the checkpoint names may be run.
     """
-    model = dict(state["config"]["model"])
-    if network is None:
-        if ".py:" in model["name"] and not trust:
-            raise InputError(
-                f"{where}: its network is {model['name']}, code that opening it would run; "
-                "say trust=True (--trust) if you know it, or give the network itself"
-            )
-        network = build(**model.pop("overrides"), **model)
-    network.to(checkpoint.trained_dtype(state["network"]))
-    checkpoint.load_weights(network, state["network"], where)
-    return network
+    with decoding(where, "checkpoint of a potential"):
+        model, weights = dict(state["config"]["model"]), state["network"]
+        if network is None:
+            if ".py:" in model["name"] and not trust:
+                raise InputError(
+                    f"{where}: its network is {model['name']}, code that opening it would run; "
+                    "say trust=True (--trust) if you know it, or give the network itself"
+                )
+            overrides = model.pop("overrides")
+            largest = max([256, len(weights), *(size for tensor in weights.values() for size in tensor.shape)])
+            if any(isinstance(value, int) and value > largest for value in overrides.values()):
+                raise InputError(f"{where}: asks for a network that is larger than the weights it holds")
+            network = build(**overrides, **model)
+        network.to(checkpoint.trained_dtype(weights))
+        checkpoint.load_weights(network, weights, where)
+        return network
 
 
 class Potential:
@@ -105,13 +110,14 @@ class Potential:
             raise InputError(f"{path}: no such run folder or checkpoint")
         file = path / "checkpoints" / "best.ckpt" if path.is_dir() else path
         state = checkpoint.load(file)
-        config = state.get("config", {})
-        if config.get("kind") != "atoms":
-            raise InputError(f"{path}: holds a network of kind {config.get('kind')!r}, not an interatomic potential")
-        network, task = restored_network(state, str(file), network, trust), state["task"]
-        scale = LabelScale.from_dict(task["scale"])
-        dtype = dtype or checkpoint.trained_dtype(state["network"])
-        return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype)
+        with decoding(file, "checkpoint of a potential"):
+            kind = state.get("config", {}).get("kind")
+            if kind != "atoms":
+                raise InputError(f"{path}: holds a network of kind {kind!r}, not an interatomic potential")
+            network, task = restored_network(state, str(file), network, trust), state["task"]
+            scale = LabelScale.from_dict(task["scale"])
+            dtype = dtype or checkpoint.trained_dtype(state["network"])
+            return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype)
 
     def __call__(self, batch: AtomsBatch, stress: bool = False) -> Prediction:
         """Energies, forces and, if asked for, stress of a batch in Å; unknown elements are not looked for here."""

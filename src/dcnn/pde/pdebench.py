@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 
 from dcnn.errors import InputError
+from dcnn.guard import check_unfolded, decoding
 from dcnn.pde.solution import Array, Solution
 
 FLOW = {"rho": "density", "v": "Vx", "p": "pressure"}  # our fields and PDEBench's data sets
@@ -34,26 +35,43 @@ class Samples(Sequence[Solution]):
 
     def __init__(self, path: str | Path, fields: Sequence[str] = ()):
         self.path = Path(path)
-        try:
+        with decoding(self.path, "HDF5 file"):
             self._file = h5py.File(self.path, "r")
-        except FileNotFoundError:
-            raise InputError(f"{self.path}: no such file") from None
-        except OSError as error:
-            raise InputError(f"{self.path}: not a readable HDF5 file, perhaps truncated ({error})") from None
-        self.attributes: dict[str, Any] = dict(self._file.attrs)
         try:
-            self._groups = sorted(k for k, v in self._file.items() if isinstance(v, h5py.Group) and "data" in v)
-            self.fields, self._names, self._length = self._recognise(tuple(fields))
-        except OSError as error:
-            raise InputError(f"{self.path}: damaged or truncated ({error})") from None
+            with decoding(self.path, "HDF5 file"):
+                self.attributes: dict[str, Any] = dict(self._file.attrs)
+                self._groups = sorted(k for k in self._file if self._own(k) and isinstance(self._file[k], h5py.Group))
+                self._groups = [k for k in self._groups if "data" in self._file[k]]
+                self.fields, self._names, self._length = self._recognise(tuple(fields))
+        except InputError:
+            self._file.close()
+            raise
+
+    def _own(self, name: str) -> bool:
+        """Whether a path leads to something in this file, not through a link to another."""
+        parts = name.split("/")
+        paths = ("/".join(parts[: n + 1]) for n in range(len(parts)))
+        return all(isinstance(self._file.get(path, getlink=True), h5py.HardLink) for path in paths)
+
+    def _array(self, name: str, axes: int) -> Any:
+        """A data set of numbers that are in the file itself, and no more of them than could be."""
+        found = self._file[name] if self._own(name) else None
+        if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+            raise InputError(f"{self.path}: {name} is not a data set of this file")
+        if found.ndim != axes or found.dtype.kind not in "iuf":
+            kind = f"shape {found.shape} and type {found.dtype}"
+            raise InputError(f"{self.path}: {name} has {kind}, expected {axes} axes of numbers")
+        check_unfolded(self.path, found.nbytes, name)
+        return found
 
     def _recognise(self, fields: tuple[str, ...]) -> tuple[tuple[str, ...], list[str], int]:
         if isinstance(self.attributes.get("axes"), str) and "fields" in self._file:
             names = tuple(self._file["fields"])
             ordered = tuple(sorted(names, key=[*fields, *names].index))
-            return ordered, [f"fields/{name}" for name in ordered], len(self._file[f"fields/{names[0]}"])
+            axes = len(self.attributes["axes"].split(",")) + 1
+            return ordered, [f"fields/{name}" for name in ordered], len(self._array(f"fields/{names[0]}", axes))
         if self._groups:
-            count = self._file[self._groups[0]]["data"].shape[-1]
+            count = self._array(f"{self._groups[0]}/data", 4).shape[-1]
             default = ("u", "v", "w")[:count] if count <= 3 else tuple(f"u{i}" for i in range(count))
             names = fields or default
             if len(names) != count:
@@ -63,10 +81,9 @@ class Samples(Sequence[Solution]):
         flow = set(FLOW.values()) <= keys
         names_in_file = list(FLOW.values()) if flow else ["tensor"]
         missing = {*names_in_file, "x-coordinate", "t-coordinate"} - keys
-        if missing or any(self._file[name].ndim != 3 for name in names_in_file):
-            found = ", ".join(
-                f"{k} {v.shape}" if isinstance(v, h5py.Dataset) else f"{k}/" for k, v in list(self._file.items())[:8]
-            )
+        if missing or any(getattr(self._file[name], "ndim", 0) != 3 for name in names_in_file):
+            held = [(k, self._file[k]) for k in sorted(keys)[:8] if self._own(k)]
+            found = ", ".join(f"{k} {v.shape}" if isinstance(v, h5py.Dataset) else f"{k}/" for k, v in held)
             raise InputError(
                 f"{self.path}: not one of PDEBench's layouts read here ('tensor' [sample, t, x]; "
                 f"'density', 'Vx', 'pressure'; groups with 'data' and 'grid'). Found: {found or 'nothing'}"
@@ -74,7 +91,7 @@ class Samples(Sequence[Solution]):
         return (
             (tuple(FLOW) if flow else fields if len(fields) == 1 else ("u",)),
             names_in_file,
-            len(self._file[names_in_file[0]]),
+            min(len(self._array(name, 3)) for name in names_in_file),
         )
 
     def __len__(self) -> int:
@@ -86,10 +103,8 @@ class Samples(Sequence[Solution]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"{self.path}: sample {index} of {len(self)}")
         number = range(len(self))[index]
-        try:
+        with decoding(f"{self.path}, sample {number}", "sample"):
             found = self._grouped(number) if self._groups else self._flat(number)
-        except (OSError, KeyError) as error:
-            raise InputError(f"{self.path}: sample {number} cannot be read, perhaps truncated ({error})") from None
         for name, values in found.fields.items():
             bad = int((~np.isfinite(values)).sum())
             if bad:
@@ -101,18 +116,20 @@ class Samples(Sequence[Solution]):
 
     def _flat(self, index: int) -> Solution:
         if self._names[0].startswith("fields/"):
-            axes = {axis: self._file[f"grid/{axis}"][:] for axis in self.attributes["axes"].split(",")}
-            values = {field: self._file[name][index] for field, name in zip(self.fields, self._names, strict=True)}
+            names = self.attributes["axes"].split(",")
+            axes = {axis: self._array(f"grid/{axis}", 1)[:] for axis in names}
+            pairs = zip(self.fields, self._names, strict=True)
+            values = {field: self._array(name, len(axes) + 1)[index] for field, name in pairs}
             return Solution(axes, values, f"{self.path} sample {index}")
-        x, t = self._file["x-coordinate"][:], self._file["t-coordinate"][:]
-        arrays = [np.asarray(self._file[name][index]).T for name in self._names]  # (x, t)
+        x, t = self._array("x-coordinate", 1)[:], self._array("t-coordinate", 1)[:]
+        arrays = [np.asarray(self._array(name, 3)[index]).T for name in self._names]  # (x, t)
         grid = {"x": x, "t": t[: arrays[0].shape[1]]}
         return Solution(grid, dict(zip(self.fields, arrays, strict=True)), f"{self.path} sample {index}")
 
     def _grouped(self, index: int) -> Solution:
-        group = self._file[self._groups[index]]
-        grid = {axis: group["grid"][axis][:] for axis in ("x", "y", "t")}
-        data = np.transpose(group["data"][:], (3, 2, 1, 0))  # (field, x, y, t)
+        group = self._groups[index]
+        grid = {axis: self._array(f"{group}/grid/{axis}", 1)[:] for axis in ("x", "y", "t")}
+        data = np.transpose(self._array(f"{group}/data", 4)[:], (3, 2, 1, 0))  # (field, x, y, t)
         return Solution(grid, dict(zip(self.fields, data, strict=True)), f"{self.path} sample {index}")
 
     def close(self) -> None:

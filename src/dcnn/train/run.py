@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError
+from dcnn.guard import decoding, read_json, read_text
 from dcnn.safe_files import write_whole
 from dcnn.train.config import RunConfig
 from dcnn.train.text import read_yaml, to_yaml
@@ -121,11 +122,9 @@ class Run:
     def result(self) -> Result:
         if not self.result_file.exists():
             raise InputError(f"{self.folder}: not finished; continue it with `dcnn train --resume {self.folder}`")
-        try:
-            values = json.loads(self.result_file.read_text())
+        values = read_json(self.result_file, "result")
+        with decoding(self.result_file, "result of a run (remove it and resume)"):
             return Result(self.folder, {**values, "test": dict(values["test"]), "status": str(values["status"])})
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(f"{self.result_file}: not the result of a run ({error}); remove it and resume") from None
 
     def metrics(self) -> list[dict[str, float]]:
         """The rows of metrics.csv as numbers (nan where a column was not measured in that row).
@@ -134,12 +133,10 @@ class Run:
         """
         if not self.metrics_file.exists():
             return []
-        lines = self.metrics_file.read_text().splitlines(keepends=True)
-        rows = csv.DictReader(line for line in lines if line.endswith("\n"))
-        try:
+        lines = read_text(self.metrics_file, "table of metrics", 1 << 30).splitlines(keepends=True)
+        with decoding(self.metrics_file, "table of metrics"):
+            rows = csv.DictReader(line for line in lines if line.endswith("\n"))
             return [{k: float(v) if v else math.nan for k, v in row.items()} for row in rows]
-        except (TypeError, ValueError, csv.Error) as error:
-            raise InputError(f"{self.metrics_file}: not a table of numbers ({error})") from None
 
     def append(self, row: dict[str, float]) -> None:
         """Adds a line; a column that appears for the first time is added to the header."""

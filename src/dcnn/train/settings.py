@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -38,7 +39,7 @@ def _explain(kind: type[BaseModel], issue: Any) -> str:
         section = ".".join(place[:-1]) or "the top level"
         return str(unknown(f"key in {section}", place[-1], _keys_at(kind, issue["loc"][:-1])))
     message = issue["msg"].removeprefix("Value error, ")
-    found = "" if issue["type"] == "value_error" else f" (found {issue['input']!r})"
+    found = "" if issue["type"] == "value_error" else f" (found {reprlib.repr(issue['input'])})"
     if message.partition(":")[0].isidentifier():  # a check of a dataclass names its field itself
         return ".".join([*place, message])
     return f"{'.'.join(place) or 'top level'}: {message}{found}"

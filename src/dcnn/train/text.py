@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError, needs_extra
+from dcnn.guard import decoding, read_text
 from dcnn.train.config import merge
+
+DEEPEST = 20  # levels of a configuration
 
 
 def to_yaml(values: dict[str, Any]) -> str:
@@ -22,10 +25,10 @@ def to_yaml(values: dict[str, Any]) -> str:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    text = path.read_text()
+    text = read_text(path, "configuration", 1 << 20)
     try:
         values = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         values = _parse(text, str(path))
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected key: value lines, found {type(values).__name__}")
@@ -33,12 +36,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str, source: str) -> Any:
+    """The value of YAML text without aliases and deep nesting: a few lines of either unfold without end."""
     with needs_extra("cli"):
         import yaml
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{source}: not valid YAML: {error}") from None
+
+    class Plain(yaml.SafeLoader):
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("an alias (*name); write its value out")
+            if self.depth > DEEPEST:
+                raise ValueError(f"more than {DEEPEST} levels")
+            self.depth += 1
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    with decoding(source, "YAML text"):
+        return yaml.load(text, Plain)  # a SafeLoader
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dcnn.atoms.data.load import DEMO, data_files
 from dcnn.atoms.dataset import Dataset
 from dcnn.errors import InputError
 from dcnn.guard import decoding, read_json
+from dcnn.safe_files import write_whole
 
 BLOCK, BLOCKS = 64 * 1024, 64
 FORMAT = 1
@@ -67,9 +68,7 @@ def save_split(path: Path, parts: Mapping[str, Dataset]) -> None:
         }
         for name, part in parts.items()
     }
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps({"format": FORMAT, "parts": content}))
-    partial.replace(path)
+    write_whole(path, json.dumps({"format": FORMAT, "parts": content}))
 
 
 def _portable(file: str) -> str:
