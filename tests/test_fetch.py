@@ -6,6 +6,7 @@ import io
 import tarfile
 import threading
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -101,10 +102,55 @@ def test_a_wrong_checksum_is_refused_and_the_file_removed(server, tmp_path):
     assert list((tmp_path / "md17").iterdir()) == []
 
 
-def test_without_a_published_checksum_the_found_one_is_kept(server, tmp_path):
-    path, words = fetch(remote(server, md5=None), tmp_path)
-    assert MD5 in words
-    assert path.with_name("file.npz.md5").read_text() == f"{MD5}  file.npz\n"
+def served(content: bytes, promise: int | None = None, kind: str = "application/octet-stream"):
+    """A server that sends this for anything; without a promise it just closes the connection at the end."""
+
+    class Once(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            if promise is not None:
+                self.send_header("Content-Length", str(promise))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args):
+            pass
+
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Once)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    return running
+
+
+def npz() -> bytes:
+    out = io.BytesIO()
+    np.savez(out, E=np.arange(1000.0))
+    return out.getvalue()
+
+
+def test_without_a_published_checksum_the_found_one_is_kept(tmp_path):
+    with served(npz()) as running:
+        path, words = fetch(remote(f"http://127.0.0.1:{running.server_address[1]}", md5=None), tmp_path)
+        running.shutdown()
+    found = hashlib.md5(npz()).hexdigest()
+    assert found in words
+    assert path.with_name("file.npz.md5").read_text() == f"{found}  file.npz\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        (b"<!DOCTYPE html><html>Log in</html>", "text/html", r"what came \(a web page\) begins with"),
+        (npz()[:-500], "application/zip", "what came is cut off"),
+        (npz()[:60] + b"x" + npz()[61:], "application/zip", "damaged|cut off"),
+    ],
+)
+def test_a_page_or_half_a_file_is_never_taken_for_data(content, kind, message, tmp_path):
+    with served(content, kind=kind) as running:
+        with pytest.raises(DcnnError, match=message):
+            fetch(remote(f"http://127.0.0.1:{running.server_address[1]}", md5=None), tmp_path)
+        running.shutdown()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9/file.npz", "http://no.such.host.invalid/file.npz"])

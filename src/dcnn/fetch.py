@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +136,8 @@ def fetch(remote: Remote, folder: Path, watch: Watch = lambda done, total: None)
         raise DcnnError(
             f"{target}: MD5 is {found}, published is {remote.md5}; what came was removed, fetch it again ({remote.url})"
         )
+    if remote.md5 is None:
+        _check_kind(part, target, remote)
     part.replace(target)
     if remote.md5 is not None:
         return target, f"{target}: MD5 as published"
@@ -158,11 +162,36 @@ def _download(remote: Remote, part: Path, target: Path, watch: Watch) -> None:
         if error.code == 416 and have:  # nothing is left to send: all of it is here
             return
         raise DcnnError(_by_hand(remote, target, f"the server answers {error.code} {error.reason}")) from None
+    except http.client.HTTPException as error:
+        raise DcnnError(f"{remote.url}: broke off ({error}); the same command goes on from there") from None
     except OSError as error:  # no network, no such host, a time-out
         raise DcnnError(_by_hand(remote, target, str(getattr(error, "reason", error)))) from None
     if have < total:
         raise DcnnError(
             f"{remote.url}: broke off after {have:,} of {total:,} bytes; the same command goes on from there"
+        )
+
+
+MAGIC = {".npz": b"PK", ".gz": b"\x1f\x8b", ".bz2": b"BZh", ".hdf5": b"\x89HDF", ".h5": b"\x89HDF"}
+
+
+def _check_kind(part: Path, target: Path, remote: Remote) -> None:
+    """Refuses what is not the kind of file its name says: a page of the server's, half an archive."""
+    with part.open("rb") as file:
+        begin = file.read(512)
+    wanted = MAGIC.get(target.suffix, b"")
+    problem = "" if begin.startswith(wanted) else f"begins with {begin[:20]!r}"
+    if not problem and target.suffix == ".npz":
+        try:
+            with zipfile.ZipFile(part) as archive:
+                problem = f"{damaged} is damaged" if (damaged := archive.testzip()) else ""
+        except zipfile.BadZipFile:
+            problem = "is cut off"
+    if problem:
+        page = " (a web page)" if b"<html" in begin.lower() or b"<!doctype" in begin.lower() else ""
+        part.unlink()
+        raise DcnnError(
+            f"{remote.url}: what came{page} {problem}, it is no {target.suffix} file; it was removed, fetch it again"
         )
 
 

@@ -75,7 +75,8 @@ def test_bad_splits_of_a_run(text, tmp_path):
 def test_frames_that_are_not_there(files, tmp_path):
     save_split(tmp_path / "split.json", {"train": load(files[0], check=False)})
     content = json.loads((tmp_path / "split.json").read_text())
-    for frames, message in (([20], "beyond the 20"), ([0.5], "frame numbers are whole"), ([[-1]], "beyond")):
+    wrong = {"no frame 20 among its 20": [20], "frame numbers are whole": [0.5], "no frame -1": [[-1]]}
+    for message, frames in wrong.items():
         content["parts"]["train"]["frames"] = frames
         (tmp_path / "split.json").write_text(json.dumps(content))
         with pytest.raises(InputError, match=message):

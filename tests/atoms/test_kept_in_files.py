@@ -12,7 +12,8 @@ from ase.io import write as ase_write
 
 from dcnn.atoms import Dataset, Structure, join, load
 from dcnn.atoms.config import DataConfig
-from dcnn.atoms.data import demo_dataset, write
+from dcnn.atoms.data import demo_dataset, inspect, write
+from dcnn.atoms.data.fingerprint import load_split, save_split
 from dcnn.atoms.data.frame_checks import check_geometries
 from dcnn.atoms.frames import split_frames
 from dcnn.atoms.units import Units
@@ -207,3 +208,48 @@ def test_several_files_are_one_dataset(tmp_path):
         assert load(path, check=False).energies().tolist() == [0, -1, -2]
     with pytest.raises(InputError, match=r"none\*.xyz: no such file"):
         load(tmp_path / "none*.xyz")
+
+
+@pytest.mark.parametrize("name", ["energy_free", "magmom"])
+def test_other_entries_do_not_look_like_labels(name, tmp_path):
+    assert not inspect(load(named(tmp_path / "a.xyz", energy=-1.0, **{name: 2.0}), require=())).unused
+
+
+def test_entries_like_labels_are_listed_with_the_option_that_takes_them(tmp_path):
+    entries = {"TotEnergy": -3.0, "dft_forces": np.zeros((2, 3)), "virial": np.eye(3)}
+    summary = inspect(load(named(tmp_path / "a.xyz", **entries), require=()))
+    assert summary.unused == {"TotEnergy": "energy", "dft_forces": "forces", "virial": "virial"}
+    text = dict(summary.rows())["not read, but like labels"]
+    assert "energy_key=TotEnergy, forces_key=dft_forces, virial_key=virial" in text
+
+
+def test_free_atoms_become_references_and_are_no_frames(tmp_path):
+    free = Atoms("Ar", [[0, 0, 0]], info={"energy": -20.0, "config_type": "IsolatedAtom"})
+    text = named(tmp_path / "a.xyz", energy=-41.0, forces=np.zeros((2, 3))).read_text()
+    ase_write(tmp_path / "free.xyz", free, format="extxyz")
+    (tmp_path / "b.xyz").write_text((tmp_path / "free.xyz").read_text() + 3 * text)
+    data = load(tmp_path / "b.xyz", check=False)
+    assert (len(data), data.numbers.tolist()) == (3, [1, 2, 3])
+    assert data.isolated == {18: -20.0}
+    assert data[1:].to_units("kcal/mol").isolated[18] == pytest.approx(-20 / KCAL)
+    assert load([tmp_path / "b.xyz", tmp_path / "a.xyz"], check=False).isolated == {18: -20.0}
+    save_split(tmp_path / "split.json", {"train": data[1:]})
+    back = load_split(tmp_path / "split.json", lambda names: load(names, check=False))["train"]
+    assert back.numbers.tolist() == [2, 3]
+    assert load(tmp_path / "free.xyz", require=("energy", "forces"))[0].energy == -20.0  # nothing else to be
+
+
+def test_validation_and_test_frames_from_files_of_their_own(tmp_path):
+    for name, n in (("train", 9), ("valid", 3), ("test", 4)):
+        write(demo_dataset()[:n], tmp_path / f"{name}.npz")
+    files = {part: str(tmp_path / f"{part}.npz") for part in ("train", "valid", "test")}
+    frames = split_frames(DataConfig(path=files["train"], validation=files["valid"], test=files["test"]))
+    assert {part: len(data) for part, data in frames.items()} == {"train": 9, "validation": 3, "test": 4}
+
+
+def test_keys_in_the_configuration(tmp_path):
+    text = named(tmp_path / "a.xyz", REF_energy=-3.0, REF_forces=np.zeros((2, 3))).read_text()
+    (tmp_path / "a.xyz").write_text(10 * text)
+    keys = {"energy_key": "REF_energy", "forces_key": "REF_forces"}
+    frames = split_frames(DataConfig(path=str(tmp_path / "a.xyz"), **keys, train=5, validation=2))
+    assert frames["test"][0].energy == -3.0

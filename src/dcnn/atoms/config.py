@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -18,14 +18,18 @@ class TermConfig(Section):
 
 
 class DataConfig(Section):
-    """Frames and how they are split; counts are frames, `test` may also name a file of its own."""
+    """Frames and how they are split; counts are frames, `validation` and `test` may also name files of their own."""
 
-    path: str = "demo"
+    path: str = Field("demo", description="a file, a folder, or a pattern such as 'run*.xyz'")
     labels: str | None = None
     units: str | None = Field(None, description="of a file that does not state its own, e.g. 'Hartree, Bohr'")
     force_sign: Literal[1, -1] | None = None
+    energy_key: str | None = Field(None, description="name of the energy in the file, e.g. REF_energy")
+    forces_key: str | None = Field(None, description="name of the forces")
+    stress_key: str | None = Field(None, description="name of the stress, dE/dε / V")
+    virial_key: str | None = Field(None, description="name of the virial, −V · stress")
     train: int | None = Field(None, ge=1)
-    validation: int = Field(50, ge=1)
+    validation: Annotated[int, Field(ge=1)] | str = 50
     test: int | str | None = None
     split: str = Field("random", description="random, blocks, or an index file")
     split_seed: int = 0

@@ -38,6 +38,7 @@ class Dataset(Sequence[Structure]):
         self._frames = frames
         self.force_sign = force_sign
         self._numbers: np.ndarray = np.arange(len(frames))
+        self._isolated: dict[int, float] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -65,6 +66,28 @@ class Dataset(Sequence[Structure]):
     def numbers(self) -> np.ndarray:
         """(M,) the frame numbers in the file that the dataset was read from."""
         return self._numbers
+
+    @property
+    def isolated(self) -> dict[int, float]:
+        """Energy of the free atom by atomic number, of the frames that the file marks as such; none of them is here."""
+        factor = (self._stored or Units()).energy_factor(self.units)
+        return {z: energy * factor for z, energy in sorted(self._isolated.items())}
+
+    def set_aside(self, isolated: dict[int, int]) -> Dataset:
+        """The dataset without its frames of free atoms (atomic number → entry), whose energies it keeps."""
+        rest = self[np.setdiff1d(np.arange(len(self)), list(isolated.values()))]
+        found = {z: self._frames[int(self._numbers[entry])].energy for z, entry in isolated.items()}
+        rest._isolated = {z: energy for z, energy in found.items() if energy is not None}
+        return rest
+
+    def select(self, numbers: np.ndarray) -> Dataset:
+        """The frames with these numbers in the file, as :attr:`numbers` gives them."""
+        absent = np.setdiff1d(numbers, self._numbers)
+        if len(absent):
+            raise InputError(f"{self.source or 'dataset'}: no frame {absent[0]} among its {len(self)}")
+        chosen = self._copy()
+        chosen._numbers = np.asarray(numbers, np.int64)
+        return chosen
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -144,4 +167,6 @@ def join(parts: Sequence[Dataset], name: str = "") -> Dataset:
         raise InputError("cannot join no datasets")
     if len(parts) == 1:
         return parts[0]
-    return Dataset(Joined(parts), parts[0].units, parts[0].source, name or parts[0].name)
+    joined = Dataset(Joined(parts), parts[0].units, parts[0].source, name or parts[0].name)
+    joined._isolated = {z: e for part in reversed(parts) for z, e in part.to_units(parts[0].units).isolated.items()}
+    return joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dcnn.atoms.config import DataConfig
@@ -14,39 +15,42 @@ from dcnn.errors import InputError
 
 def split_frames(data: DataConfig) -> dict[str, Dataset]:
     """Training, validation and test frames; lengths in Å."""
-    dataset = _load(data.path, data)
-    own_test = isinstance(data.test, str)
+    dataset = load_frames(data.path, data)
     count = len(dataset)
+    validation = 0 if isinstance(data.validation, str) else data.validation
     if data.split in ("random", "blocks"):
-        if data.validation >= count:
-            raise InputError(f"{data.path}: {data.validation} validation frames of {count} leave none to train on")
-        test = data.test if isinstance(data.test, int) else (0 if own_test else None)
+        if validation >= count:
+            raise InputError(f"{data.path}: {validation} validation frames of {count} leave none to train on")
+        test = 0 if isinstance(data.test, str) else data.test
         train = data.train
         if train is None:  # all that is left, or four fifths of it where the test frames come from the same file
-            train = count - data.validation - test if test is not None else int(0.8 * (count - data.validation))
-        sizes = (count, train, data.validation, test, data.split_seed)
+            train = count - validation - test if test is not None else int(0.8 * (count - validation))
+        sizes = (count, train, validation, test, data.split_seed)
         blocks = data.split == "blocks"
         split = block_split(*sizes, order=dataset.trajectory_index()) if blocks else random_split(*sizes)
     else:
-        split = _with_validation(read_split(Path(data.split), count), data)
+        split = _with_validation(read_split(Path(data.split), count), validation, data.split_seed)
     frames = {"train": dataset[split.train], "validation": dataset[split.valid], "test": dataset[split.test]}
-    if own_test:
-        frames["test"] = _load(str(data.test), data).to_units(frames["train"].units)
+    for name, file in (("validation", data.validation), ("test", data.test)):
+        if isinstance(file, str):
+            frames[name] = load_frames(file, data).to_units(frames["train"].units)
     for part in frames.values():
         check_geometries(part)
     return frames
 
 
-def _with_validation(split: Split, data: DataConfig) -> Split:
+def _with_validation(split: Split, validation: int, seed: int) -> Split:
     """A split file that names no validation frames gives up some of its training frames."""
-    if len(split.valid):
+    if len(split.valid) or not validation:
         return split
-    inner = random_split(len(split.train), len(split.train) - data.validation, data.validation, 0, data.split_seed)
+    inner = random_split(len(split.train), len(split.train) - validation, validation, 0, seed)
     return Split(split.train[inner.train], split.train[inner.valid], split.test, split.origin)
 
 
-def _load(path: str, data: DataConfig) -> Dataset:
+def load_frames(path: str | Sequence[str], data: DataConfig) -> Dataset:
+    """The frames of a file as a configuration reads it; lengths in Å."""
     if path == "demo":
         return demo_dataset()
-    dataset = load(path, labels=data.labels, units=data.units, force_sign=data.force_sign or 1)
+    keys = data.model_dump(include={"energy_key", "forces_key", "stress_key", "virial_key"})
+    dataset = load(path, labels=data.labels, units=data.units, force_sign=data.force_sign or 1, **keys)
     return dataset.to_units(length="Ang")

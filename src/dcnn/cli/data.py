@@ -14,6 +14,10 @@ from rich.table import Table
 
 from dcnn.atoms.data import Recipe, inspect, load, write
 from dcnn.atoms.data import make as make_frames
+from dcnn.atoms.data.frame_checks import unread_labels
+from dcnn.atoms.data.label_names import options
+from dcnn.atoms.data.write import check_output
+from dcnn.atoms.splits import block_split, random_split
 from dcnn.errors import InputError
 from dcnn.fetch import DATASETS, choose, unpack
 from dcnn.fetch import fetch as fetch_file
@@ -28,6 +32,8 @@ UnitsOption = Annotated[str | None, typer.Option("--units", help="units of the f
 Sign = Annotated[int, typer.Option(help="-1 if the file stores gradients instead of forces")]
 EnergyKey = Annotated[str | None, typer.Option(help="name of the energy in the file, e.g. REF_energy")]
 ForcesKey = Annotated[str | None, typer.Option(help="name of the forces in the file, e.g. REF_forces")]
+StressKey = Annotated[str | None, typer.Option(help="name of the stress in the file (dE/dε / V)")]
+VirialKey = Annotated[str | None, typer.Option(help="name of the virial in the file (−V · stress)")]
 
 
 @app.command()
@@ -38,15 +44,16 @@ def info(
     force_sign: Sign = 1,
     energy_key: EnergyKey = None,
     forces_key: ForcesKey = None,
+    stress_key: StressKey = None,
+    virial_key: VirialKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Frames, elements, ranges, units, repeats, and whether energies and forces belong together.
 
     Example: dcnn data info rmd17_ethanol.npz --labels md17
     """
-    dataset = load(
-        file, labels, units, force_sign, require=(), energy_key=energy_key, forces_key=forces_key, check=False
-    )
+    keys = (energy_key, forces_key, stress_key, virial_key)
+    dataset = load(file, labels, units, force_sign, (), *keys, check=False)
     summary = inspect(dataset)
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
@@ -96,20 +103,60 @@ def convert(
     force_sign: Sign = 1,
     energy_key: EnergyKey = None,
     forces_key: ForcesKey = None,
+    stress_key: StressKey = None,
+    virial_key: VirialKey = None,
     to_units: Annotated[str | None, typer.Option(help="units of an npz output, e.g. eV; the others are eV, Å")] = None,
     first: Annotated[int | None, typer.Option(help="only so many frames")] = None,
+    drop_labels: Annotated[bool, typer.Option(help="leave out entries that look like labels but are not read")] = False,
 ) -> None:
     """Writes the frames of a file in another format, with the units converted.
 
     Example: dcnn data convert rmd17_ethanol.npz ethanol.xyz
     """
-    dataset = load(
-        file, labels, units, force_sign, require=(), energy_key=energy_key, forces_key=forces_key, check=False
-    )
+    keys = (energy_key, forces_key, stress_key, virial_key)
+    dataset = load(file, labels, units, force_sign, (), *keys, check=False)
     if first is not None:
         dataset = dataset[:first]
+    unread = {} if drop_labels else unread_labels(dataset[0])
+    if unread:
+        raise InputError(
+            f"{file}: {', '.join(unread)} would be lost; take it with {options(unread, '--')}, or say --drop-labels"
+        )
     write(dataset.to_units(*_parts(to_units)), output)
     Console(soft_wrap=True).print(f"{len(dataset)} frames in {output}", highlight=False)
+
+
+@app.command()
+def split(
+    file: File,
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder for train, validation and test files")],
+    train: Annotated[float, typer.Option(help="frames, or a share below 1")] = 0.8,
+    validation: Annotated[float, typer.Option(help="frames, or a share below 1")] = 0.1,
+    blocks: Annotated[bool, typer.Option(help="whole stretches of the trajectory instead of single frames")] = False,
+    seed: Annotated[int, typer.Option(help="of the choice")] = 0,
+    labels: Labels = None,
+    units: UnitsOption = None,
+    ending: Annotated[str, typer.Option("--format", help="xyz, npz, lmdb, db or traj")] = "xyz",
+) -> None:
+    """Writes training, validation and test frames (the rest) to files of their own.
+
+    Example: dcnn data split rmd17_ethanol.npz --blocks --train 1000 --validation 100 -o ethanol
+    """
+    dataset = load(file, labels, units, require=())
+    count = len(dataset)
+    if blocks:
+        parts = block_split(count, train, validation, seed=seed, order=dataset.trajectory_index())
+    else:
+        parts = random_split(count, train, validation, seed=seed)
+    chosen = {"train": parts.train, "validation": parts.valid, "test": parts.test}
+    files = {name: check_output(output / f"{name}.{ending}") for name in chosen}
+    for path in files.values():
+        if path.exists():
+            raise InputError(f"{path}: exists already; give another folder")
+    for name, numbers in chosen.items():
+        if len(numbers):
+            write(dataset[numbers], files[name])
+            typer.echo(f"{len(numbers)} frames in {files[name]}")
 
 
 @app.command()

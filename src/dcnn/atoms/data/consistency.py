@@ -166,8 +166,8 @@ def _compare(a: Structure, b: Structure) -> tuple[float, float, float]:
         raise InputError("energies and forces can be compared only where both are given")
     if a.cell is not None:
         periodic = a.pbc if a.pbc is not None else np.ones(3, bool)
-        scaled = np.linalg.solve(a.cell.T, (b.positions - a.positions).T).T
-        moved = (scaled - np.rint(scaled) * periodic) @ a.cell
+        moved = b.positions - a.positions
+        moved = moved - (np.rint(moved @ np.linalg.pinv(a.cell)) * periodic) @ a.cell  # a slab's cell may be flat
         forces_b = b.forces
     else:
         ra, rb = a.positions - a.positions.mean(0), b.positions - b.positions.mean(0)

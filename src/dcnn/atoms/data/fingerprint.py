@@ -18,7 +18,7 @@ import numpy as np
 from dcnn.atoms.data.load import DEMO, data_files
 from dcnn.atoms.dataset import Dataset
 from dcnn.errors import InputError
-from dcnn.guard import decoding, read_json
+from dcnn.guard import decoding, error_context, read_json
 from dcnn.safe_files import write_whole
 
 BLOCK, BLOCKS = 64 * 1024, 64
@@ -88,10 +88,8 @@ def load_split(path: Path, read: Callable[[list[str]], Dataset]) -> dict[str, Da
             raise InputError(f"{path}: the frames were given as Python objects; pass them again")
         check(files, stored)
     datasets = {files: read(list(files)) for files in {files for files, _, _ in parts.values()}}
-    for files, _, numbers in parts.values():
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(datasets[files]):
-            raise InputError(f"{path}: asks for frames beyond the {len(datasets[files])} of {', '.join(files)}")
-    return {name: datasets[files][numbers] for name, (files, _, numbers) in parts.items()}
+    with error_context(str(path)):
+        return {name: datasets[files].select(numbers) for name, (files, _, numbers) in parts.items()}
 
 
 def _part(entry: Any) -> tuple[tuple[str, ...], dict[str, Any], np.ndarray]:

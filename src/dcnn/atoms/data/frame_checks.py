@@ -21,6 +21,11 @@ from dcnn.guard import error_context
 LABELS = ("energy", "forces")
 
 
+def is_isolated_atom(frame: Structure) -> bool:
+    """A free atom whose energy is a reference (``config_type=IsolatedAtom``, the convention of MACE)."""
+    return len(frame) == 1 and str(frame.info.get("config_type", "")).lower() == "isolatedatom"
+
+
 def check_frame(frame: Structure, where: str, require: Sequence[str] = LABELS) -> Structure:
     """The frame itself, or an :class:`InputError` that names file, frame, field and what to do."""
     if len(frame) == 0:
@@ -31,8 +36,8 @@ def check_frame(frame: Structure, where: str, require: Sequence[str] = LABELS) -
     for field in ("positions", "cell", "energy", "forces", "stress"):
         value = getattr(frame, field)
         if value is None:
-            if field in require:
-                similar = {k: v for k, v in lookalikes(frame.info, len(frame)).items() if v == field}
+            if field in require and not (field == "forces" and is_isolated_atom(frame)):
+                similar = {k: v for k, v in unread_labels(frame).items() if v == field}
                 held = ", ".join(sorted(frame.info)) or "nothing else"
                 hint = f"{options(similar)} takes it" if similar else f"Name the entry with {field}_key"
                 raise InputError(f"{where}: no {field}. The frame also holds: {held}. {hint}, or leave the frame out")
@@ -41,6 +46,13 @@ def check_frame(frame: Structure, where: str, require: Sequence[str] = LABELS) -
             what = "" if field == "energy" else f" at {bad}"
             raise InputError(f"{where}: {field} is NaN or infinite{what}; remove the frame or label it again")
     return frame
+
+
+def unread_labels(frame: Structure) -> dict[str, str]:
+    """Entry → field of what looks like a label that the frame has no other of."""
+    stress = frame.stress is not None
+    has = {"energy": frame.energy is not None, "forces": frame.forces is not None, "stress": stress, "virial": stress}
+    return {name: field for name, field in lookalikes(frame.info, len(frame)).items() if not has[field]}
 
 
 def check_geometries(dataset: Dataset, cutoff: float = 6.0, largest_z: int = 118) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 from ase.data import chemical_symbols, covalent_radii
 
 from dcnn.atoms.data.consistency import Agreement, check_labels
+from dcnn.atoms.data.frame_checks import unread_labels
+from dcnn.atoms.data.label_names import options
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import Structure
@@ -53,6 +55,8 @@ class Summary:
     duplicates: list[tuple[int, int]]
     float32_resolution: float | None
     agreement: Agreement
+    unused: dict[str, str]
+    isolated: dict[str, float]
     warnings: list[str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,6 +93,11 @@ class Summary:
         repeats = ", ".join(f"{later} = {earlier}" for earlier, later in self.duplicates[:5])
         rows.append(("repeated frames", f"{len(self.duplicates)}" + (f" ({repeats})" if repeats else "")))
         rows.append(("energies against forces", self.agreement.describe()))
+        if self.isolated:
+            atoms = ", ".join(f"{name} {energy:.6g}" for name, energy in self.isolated.items())
+            rows.append((f"free atoms [{self.energy_unit}]", f"{atoms} (references, not among the frames)"))
+        if self.unused:
+            rows.append(("not read, but like labels", f"{', '.join(self.unused)}; take with {options(self.unused)}"))
         return rows
 
 
@@ -109,6 +118,7 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
     sizes, energies, forces, stress, periodic = [], [], [], True, 0
     seen: dict[bytes, int] = {}
     duplicates = []
+    unused: dict[str, str] = {}
     for number in numbers:
         frame = dataset[number]
         counts.update(frame.z.tolist())
@@ -117,6 +127,7 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
         if frame.forces is not None:
             forces.append(frame.forces.ravel())
         stress = stress and frame.stress is not None
+        unused |= unread_labels(frame)
         periodic += frame.cell is not None
         earlier = seen.setdefault(_fingerprint(frame), number)
         if earlier != number:
@@ -150,6 +161,8 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
         duplicates=duplicates,
         float32_resolution=resolution,
         agreement=agreement,
+        unused=unused,
+        isolated={chemical_symbols[z]: energy for z, energy in dataset.isolated.items()},
         warnings=warnings,
     )
 

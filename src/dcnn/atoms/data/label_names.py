@@ -41,9 +41,11 @@ def lookalikes(entries: Mapping[str, Any], n_atoms: int) -> dict[str, str]:
     return found
 
 
-def options(entries: Mapping[str, str]) -> str:
-    """How to take what :func:`lookalikes` found: ``energy_key=REF_energy, forces_key=dft_forces``."""
-    return ", ".join(f"{field}_key={name}" for name, field in entries.items())
+def options(entries: Mapping[str, str], dashes: str = "") -> str:
+    """How to take what :func:`lookalikes` found: ``energy_key=REF_energy``, with dashes ``--energy-key REF_energy``."""
+    if dashes:
+        return " ".join(f"{dashes}{field}-key {name}" for name, field in sorted(entries.items()))
+    return ", ".join(f"{field}_key={name}" for name, field in sorted(entries.items()))
 
 
 def stress_of(found: Mapping[str, Any], cell: np.ndarray | None) -> np.ndarray | None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dcnn.atoms.data.consistency import check_labels
-from dcnn.atoms.data.frame_checks import LABELS
+from dcnn.atoms.data.frame_checks import LABELS, is_isolated_atom
 from dcnn.atoms.data.lmdb import read_lmdb
 from dcnn.atoms.data.npz import read_npz
+from dcnn.atoms.data.stress_check import check_stress
 from dcnn.atoms.dataset import Dataset, join
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
@@ -45,13 +46,14 @@ def load(
     if len(keys.keys() & {"stress", "virial"}) == 2:
         raise InputError("give stress_key or virial_key, not both")
     files = data_files(path)
-    parts = [_read(file, labels, units, force_sign, require, keys) for file in files]
+    parts = [_without_free_atoms(_read(file, labels, units, force_sign, require, keys)) for file in files]
     dataset = join(parts, name=Path(path).name if isinstance(path, (str, Path)) and len(files) > 1 else "")
     if check and {"energy", "forces"} <= set(require):
         agreement = check_labels(dataset)
         agreement.refuse(dataset)
         for message in agreement.warnings(dataset):
             warnings.warn(message, stacklevel=2)
+        check_stress(dataset)
     return dataset
 
 
@@ -86,6 +88,13 @@ def _read(path: Path, labels: str | None, *options: Any) -> Dataset:
     from dcnn.atoms.data.ase_files import read_ase  # ase.io takes half a second to import
 
     return read_ase(path, *options)
+
+
+def _without_free_atoms(dataset: Dataset) -> Dataset:
+    """Frames marked as free atoms are references, not frames to train or test on (files read into memory only)."""
+    frames = dataset._frames
+    found = {int(f.z[0]): n for n, f in enumerate(frames) if is_isolated_atom(f)} if isinstance(frames, list) else {}
+    return dataset.set_aside(found) if 0 < len(found) < len(dataset) else dataset
 
 
 _IN_FOLDERS = (".lmdb", ".npz", ".xsf", ".xyz", ".extxyz", ".traj", ".db", ".cif", ".vasp")

@@ -1,0 +1,59 @@
+"""`dcnn data`: labels under other names, splitting, converting."""
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.io import write as ase_write
+from typer.testing import CliRunner
+
+from dcnn.atoms import demo_dataset, load
+from dcnn.atoms.data import write
+from dcnn.cli.data import app
+from dcnn.errors import InputError
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def named(tmp_path):
+    atoms = Atoms("Ar2", [[0, 0, 0], [0, 0, 3.0]], info={"REF_energy": -3.0})
+    atoms.arrays["REF_forces"] = np.ones((2, 3))
+    ase_write(tmp_path / "a.xyz", [atoms] * 3, format="extxyz")
+    return tmp_path / "a.xyz"
+
+
+def test_converting_never_loses_labels_without_a_word(named, tmp_path):
+    with pytest.raises(InputError, match="--energy-key REF_energy --forces-key REF_forces, or say --drop-labels"):
+        run("convert", named, tmp_path / "b.xyz")
+    assert not (tmp_path / "b.xyz").exists()
+    run("convert", named, tmp_path / "b.xyz", "--energy-key", "REF_energy", "--forces-key", "REF_forces")
+    assert load(tmp_path / "b.xyz", check=False)[2].energy == -3.0
+    run("convert", named, tmp_path / "c.xyz", "--drop-labels")
+    assert load(tmp_path / "c.xyz", require=())[0].energy is None
+
+
+def test_info_lists_what_looks_like_labels(named):
+    text = run("info", named)
+    assert "energy_key=REF_energy, forces_key=REF_forces" in " ".join(text.split())
+    assert "-3 to -3" in run("info", named, "--energy-key", "REF_energy")
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_split_writes_files_that_share_no_frame(blocks, tmp_path):
+    write(demo_dataset()[:60], tmp_path / "a.npz")
+    out, more = tmp_path / "out", (("--blocks",) if blocks else ())
+    run("split", tmp_path / "a.npz", "--train", 40, "--validation", 0.1, "-o", out, "--format", "npz", *more)
+    parts = [load(out / f"{part}.npz", check=False).energies() for part in ("train", "validation", "test")]
+    sizes = [len(part) for part in parts]
+    assert sizes == [40, 6, 14] or (
+        blocks and np.abs(np.subtract(sizes, [40, 6, 14])).max() <= 3
+    )  # a block is 3 frames
+    assert len(np.unique(np.concatenate(parts))) == sum(sizes)
+    with pytest.raises(InputError, match="exists already"):
+        run("split", tmp_path / "a.npz", "-o", out, "--format", "npz")
