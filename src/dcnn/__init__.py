@@ -10,7 +10,7 @@ from typing import Any
 
 from dcnn import activations, derivatives, losses
 from dcnn._version import __version__
-from dcnn.audit import Audit, audit
+from dcnn.auditing import Audit, audit
 from dcnn.errors import DcnnError, InputError
 from dcnn.scaling import LabelScale
 from dcnn.surgery import denormalize, swap_activations

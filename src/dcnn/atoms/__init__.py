@@ -1,6 +1,6 @@
 """Interatomic potentials: frames of atoms in, networks that return energies out."""
 
-import dcnn.atoms.audit  # noqa: F401  (dcnn.audit takes batches of atoms)
+import dcnn.atoms.audit_sample  # noqa: F401  (dcnn.audit takes batches of atoms)
 from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import Batcher, batch, collate
 from dcnn.atoms.calculator import Calculator

@@ -23,9 +23,9 @@ from dcnn.atoms.models import build
 from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import ENERGY
-from dcnn.audit import Audit, Finding
-from dcnn.audit import audit as run_audit
-from dcnn.audit.static import labels as judge_labels
+from dcnn.auditing import Audit, Finding
+from dcnn.auditing import audit as run_audit
+from dcnn.auditing.label_checks import label_findings
 from dcnn.errors import InputError
 from dcnn.losses import Term, Weighting
 from dcnn.losses import weighting as weightings
@@ -133,7 +133,7 @@ class AtomsTask:
 
     def raw_label_findings(self) -> list[Finding]:
         """What is wrong with the labels as they are in the file."""
-        return list(judge_labels(self._labels(scaled=False), None))
+        return list(label_findings(self._labels(scaled=False), None))
 
     def _labels(self, scaled: bool) -> dict[str, Any]:
         """Labels of some training frames, as trained on or as in the file."""

@@ -6,9 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dcnn.audit import Subject
-from dcnn.audit.measured import collapsed as collapse_findings
-from dcnn.audit.subject import in_double, subject
+from dcnn.auditing import is_constant
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.solution import Array, Solution
 from dcnn.pde.windows import Windows
@@ -81,5 +79,4 @@ def thinned(reference: Solution, most: int) -> Solution:
 
 def collapsed(network: nn.Module, points: Tensor) -> bool:
     """Whether the audit's DC901 finds the fields to be constants over the points."""
-    seen: Subject = subject(points, None, None)
-    return any(True for _ in collapse_findings(in_double(network), seen, None))
+    return is_constant(network, points)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dcnn.audit import Audit, Finding
-from dcnn.audit import audit as run_audit
+from dcnn.auditing import Audit, Finding
+from dcnn.auditing import audit as run_audit
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.pde.ansatz import check_ansatz
 from dcnn.pde.file_solution import solution_in_file

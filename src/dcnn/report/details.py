@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
-from dcnn.audit import Audit
+from dcnn.auditing import Audit
 from dcnn.errors import InputError
 from dcnn.report import atoms_charts as potential
 from dcnn.report import pde_charts as pde

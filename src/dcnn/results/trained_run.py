@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from dcnn.audit import Audit
+from dcnn.auditing import Audit
 from dcnn.errors import InputError
 from dcnn.results.domains import build_task, config_of, domain
 from dcnn.train import checkpoint

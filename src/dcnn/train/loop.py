@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dcnn._version import __version__
-from dcnn.audit import Audit, Finding
+from dcnn.auditing import Audit, Finding
 from dcnn.losses import Term, Weighting
 from dcnn.train import checkpoint
 from dcnn.train.config import RunConfig, Training

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 Severity = Literal["error", "warning", "info"]
 
@@ -15,11 +16,12 @@ Severity = Literal["error", "warning", "info"]
 CODES: dict[str, str] = {
     "DC101": "the derivative of an activation that the loss trains through is zero",
     "DC102": "a derivative in the loss jumps where the activation has a kink",
-    "DC103": "an activation whose derivatives are not known",
+    "DC103": "an activation whose derivatives are not known (until version 0.1; now every activation is measured)",
     "DC201": "a normalization layer",
     "DC202": "BatchNorm makes the derivative of one sample depend on the others",
     "DC301": "the derivative is not the gradient of the prediction",
     "DC302": "the prediction has no gradient with respect to the input",
+    "DC303": "the derivative cannot be differentiated with respect to the weights",
     "DC401": "float32 cannot resolve the labels to the target error",
     "DC402": "labels differ so much in size that one term hides the other",
     "DC501": "the signal dies or explodes on its way through the layers",
@@ -31,6 +33,7 @@ CODES: dict[str, str] = {
     "DC901": "the prediction is the same for every sample",
 }
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_HTML_COLOURS = {"error": "#c00", "warning": "#a60", "info": "#069"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,26 @@ class Audit:
         lines = [str(finding) for finding in self.findings] or ["no findings"]
         return "\n".join(lines + [f"not checked: {what} ({why})" for what, why in self.skipped.items()])
 
+    def _repr_html_(self) -> str:
+        """A table for notebooks, with equal findings at several places in one row."""
+        groups: dict[tuple[str, str, str], list[Finding]] = {}
+        for finding in self.findings:
+            groups.setdefault((finding.code, finding.severity, finding.fix), []).append(finding)
+        rows = "".join(
+            f"<tr><td style='color:{_HTML_COLOURS[severity]}'><b>{code}</b><br>{severity}</td>"
+            f"<td>{'<br>'.join(escape(f.where) for f in same)}</td>"
+            f"<td style='text-align:left'>{escape(same[0].message)}</td>"
+            f"<td style='text-align:left'><code>{escape(fix)}</code></td></tr>"
+            for (code, severity, fix), same in groups.items()
+        )
+        head = "<tr><th>code</th><th>where</th><th>what it means</th><th>how to fix it</th></tr>"
+        table = f"<table>{head}{rows}</table>" if rows else "<p>no findings</p>"
+        left = "".join(f"<li>{escape(what)}: {escape(why)}</li>" for what, why in self.skipped.items())
+        return table + (f"<details><summary>not checked</summary><ul>{left}</ul></details>" if left else "")
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.table import Table  # the core does without it
+
         if not self.findings:
             yield "[green]no findings[/green]"
         else:
