@@ -154,6 +154,9 @@ class AtomsTask:
     def state(self) -> dict[str, Any]:
         return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV, "elements": self.elements}
 
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Batches follow from seed and epoch alone."""
+
     def _batches_of(self, split: str, size: int = 50) -> list[AtomsBatch]:
         if split not in self._evaluation:
             count = len(self.frames[split])

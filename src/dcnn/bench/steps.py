@@ -37,7 +37,7 @@ def training_step(task: Task, batches: Sequence[Any], kind: str) -> Callable[[],
     parameters = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = make_optimizer(Stage(learning_rate=LEARNING_RATE), parameters)
     module, turn = Residuals(task), cycle(batches)
-    graph = graph_step(kind, module, task.terms, task.weighting, 1, logging.getLogger(__name__), len(batches) - 1)
+    graph = graph_step(kind, module, task.terms, task.weighting, logging.getLogger(__name__), len(batches) - 1)
     if graph is None and kind != "eager":
         raise DcnnError(f"there is no {kind} step of this network (batch statistics, or weights that depend on values)")
     if graph is not None:
