@@ -14,8 +14,9 @@ from dcnn.losses import term_values
 from dcnn.train.config import Stage
 from dcnn.train.cpu import prepare_cpu
 from dcnn.train.graphs import graph_step
+from dcnn.train.loop import Task
 from dcnn.train.optim import make_optimizer
-from dcnn.train.step import Residuals, Task
+from dcnn.train.step import Residuals
 
 LEARNING_RATE = 1e-3  # of both sides of a comparison, so that both update their weights alike
 KINDS = ("eager", "traced", "compiled")
