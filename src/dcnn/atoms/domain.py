@@ -20,7 +20,7 @@ from dcnn.train.settings import validated
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with those of their recipe where they say nothing."""
     network = (values.get("model") or {}).get("name", ModelConfig().name)
-    return merge(recipe(values.get("recipe", "best"), network), values)
+    return merge(recipe(values.get("recipe", "best").partition("+")[0], network), values)
 
 
 def parse(values: Mapping[str, Any], source: str) -> AtomsConfig:
@@ -34,16 +34,15 @@ def target(word: str) -> dict[str, Any] | None:
 
 def code(config: AtomsConfig) -> str | None:
     """The file of a user's that building the network would run."""
-    file, _, name = config.model.name.partition(":")
-    return file if name else None
+    return config.model.name if ".py:" in config.model.name else None
 
 
-def build(config: AtomsConfig, network: nn.Module | None = None, state: Mapping[str, Any] | None = None) -> AtomsTask:
-    """The task; of a trained network with the label scale that it was trained with."""
+def build(config: AtomsConfig, given: nn.Module | None = None, state: Mapping[str, Any] | None = None) -> AtomsTask:
+    """The task, around a network that is `given`; if it was trained, with the label scale that it was trained with."""
     scale = LabelScale.from_dict(state["task"]["scale"]) if state is not None else None
-    return build_atoms(config, scale=scale, network=network)
+    return build_atoms(config, scale=scale, network=given)
 
 
-def network(config: AtomsConfig, state: Mapping[str, Any]) -> nn.Module:
-    """The network of a checkpoint, in the precision it was trained in."""
-    return restored_network({**state, "config": config.to_dict()}, config.model.name, trust=True)
+def network(config: AtomsConfig, state: Mapping[str, Any], given: nn.Module | None = None) -> nn.Module:
+    """The network of a checkpoint, in the precision it was trained in; `given`: one that takes the weights."""
+    return restored_network({**state, "config": config.to_dict()}, config.model.name, given, trust=True)

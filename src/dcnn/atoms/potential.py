@@ -17,7 +17,7 @@ from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
-from dcnn.atoms.label_errors import errors
+from dcnn.atoms.metrics import errors
 from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import Structure
@@ -48,6 +48,9 @@ def restored_network(
     with decoding(where, "checkpoint of a potential"):
         model, weights = dict(state["config"]["model"]), state["network"]
         if network is None:
+            if model["name"].startswith("object:"):
+                kind = model["name"].removeprefix("object:")
+                raise InputError(f"{where}: trained with a {kind} given as an object: give one (network=, model=)")
             if ".py:" in model["name"] and not trust:
                 raise InputError(
                     f"{where}: its network is {model['name']}, code that opening it would run; "
@@ -171,7 +174,7 @@ class Potential:
         return Dataset(found, "eV", getattr(frames, "source", ""), getattr(frames, "name", ""))
 
     def evaluate(self, frames: Sequence[Structure]) -> dict[str, float]:
-        """Errors against the labels of the frames (:func:`~dcnn.atoms.label_errors.errors`), of stress, too.
+        """Errors against the labels of the frames (:func:`dcnn.atoms.metrics.errors`); of stress, where they have it.
 
         ``frames`` that are no :class:`Dataset` are in eV and Å.
         """

@@ -27,12 +27,17 @@ AUTO_MODES = 4
 MEASURED = 1000  # points of a file that parameters are learnt from
 
 
-def build_pde(config: PdeConfig, network: PdeNetwork | Windows | None = None) -> PdeTask:
+def build_pde(
+    config: PdeConfig, network: PdeNetwork | Windows | None = None, problem: Problem | None = None
+) -> PdeTask:
     """Problem, network, terms and points of a configuration; the caller has seeded torch.
 
-    `network`: one that is there already, as after training; its problem is the one of the task.
+    `network`: one that is there already, as after training; its problem is the one of the task. `problem`: an object
+    of the caller's in the place of the one that the configuration names.
     """
-    truth = stated_problem(config)
+    if problem is None and network is not None and config.problem.name.startswith("object:"):
+        problem = network.problem
+    truth = stated_problem(config, problem)
     reference = _file_reference(truth, config.problem)
     if network is None:
         network = build_network(config, truth)
@@ -68,9 +73,12 @@ def build_pde(config: PdeConfig, network: PdeNetwork | Windows | None = None) ->
     )
 
 
-def stated_problem(config: PdeConfig) -> Problem:
-    """The problem of a configuration; where parameters are learnt from a file, with points of the file as its data."""
-    truth = build_problem(config.problem)
+def stated_problem(config: PdeConfig, given: Problem | None = None) -> Problem:
+    """The problem of a configuration, or the object that is given for it.
+
+    Where parameters are learnt from a file, points of the file are its data.
+    """
+    truth = given if given is not None else build_problem(config.problem)
     if truth.unknowns and not truth.has_data and config.problem.reference is not None:
         known = _file_reference(truth, config.problem) or truth.solution()
         rows = np.random.default_rng(config.seed).choice(len(known.points()), MEASURED)

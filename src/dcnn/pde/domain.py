@@ -11,6 +11,7 @@ from dcnn.pde import problems
 from dcnn.pde.build import build_network, build_pde, stated_problem
 from dcnn.pde.config import PdeConfig
 from dcnn.pde.network import PdeNetwork
+from dcnn.pde.problem import Problem
 from dcnn.pde.recipes import recipe
 from dcnn.pde.task import PdeTask
 from dcnn.pde.windows import Windows
@@ -21,7 +22,9 @@ from dcnn.train.settings import validated
 
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with those of their recipe where they say nothing."""
-    return merge(recipe(values.get("recipe", "best"), (values.get("problem") or {}).get("name", "")), values)
+    return merge(
+        recipe(values.get("recipe", "best").partition("+")[0], (values.get("problem") or {}).get("name", "")), values
+    )
 
 
 def parse(values: Mapping[str, Any], source: str) -> PdeConfig:
@@ -39,14 +42,15 @@ def code(config: PdeConfig) -> str | None:
     return config.problem.name if config.problem.name.endswith(".py") else None
 
 
-def build(config: PdeConfig, network: nn.Module | None = None, state: Mapping[str, Any] | None = None) -> PdeTask:
-    """The task, around a trained network if one is given."""
-    assert network is None or isinstance(network, PdeNetwork | Windows)
-    return build_pde(config, network)
+def build(config: PdeConfig, given: Any = None, state: Mapping[str, Any] | None = None) -> PdeTask:
+    """The task, for a problem or around a trained network that is given."""
+    if isinstance(given, PdeNetwork | Windows):
+        return build_pde(config, given)
+    return build_pde(config, problem=given)
 
 
-def network(config: PdeConfig, state: Mapping[str, Any]) -> nn.Module:
-    """The network of a checkpoint, in the precision it was trained in."""
-    found = build_network(config, stated_problem(config))
+def network(config: PdeConfig, state: Mapping[str, Any], given: Problem | None = None) -> nn.Module:
+    """The network of a checkpoint, in the precision it was trained in; `given`: the problem that was solved."""
+    found = build_network(config, stated_problem(config, given))
     load_weights(found.to(trained_dtype(state["network"])), state["network"], config.problem.name)
     return found

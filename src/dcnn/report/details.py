@@ -14,9 +14,8 @@ from dcnn.report.chart import Figure
 from dcnn.report.curves import own_validation_curves, term_curves
 from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
-from dcnn.report.ticks import duration
+from dcnn.report.numbers import duration, short
 from dcnn.results import TrainedRun
-from dcnn.results.metrics import short
 from dcnn.train.text import to_yaml
 
 
@@ -47,7 +46,9 @@ class RunSection:
         return f"dcnn train {shlex.quote(str(folder / 'config.yaml'))} -o {shlex.quote(f'{folder}-again')}"
 
 
-def examine(entry: ReportedRun, title: str = "", alone: bool = False, trust: bool = False) -> RunSection:
+def examine(
+    entry: ReportedRun, title: str = "", alone: bool = False, trust: bool = False, model: Any = None
+) -> RunSection:
     """Everything about one run; what cannot be had (its data file is gone, say) is noted and left out.
 
     alone: validation curves are shown here, because there is no comparison that shows them. trust: a Python file that
@@ -64,7 +65,7 @@ def examine(entry: ReportedRun, title: str = "", alone: bool = False, trust: boo
         section.notes.append("No checkpoint yet: predictions are shown once the first epoch is through.")
         return section
     try:
-        run = TrainedRun(entry.run, trust)
+        run = TrainedRun(entry.run, trust, model)
         _PREDICTIONS[entry.config.kind](section, run.task)
         section.audit = run.audit()
     except InputError as error:
@@ -108,4 +109,12 @@ def _field(section: RunSection, task: Any) -> None:
     section.figures = pde.figures(pde.evaluate(task))
 
 
-_PREDICTIONS = {"atoms": _potential, "pde": _field}
+def _points(section: RunSection, task: Any) -> None:
+    """Errors of values and derivatives beside those of a constant."""
+    names = [name.removeprefix("rmse_") for name in section.entry.test if name.startswith("rmse_")]
+    for name in names:
+        section.errors.append((f"rms error of {name}", section.entry.test[f"rmse_{name}"]))
+        section.errors.append((f"rms error of {name}, constant", section.entry.test[f"constant_rmse_{name}"]))
+
+
+_PREDICTIONS = {"atoms": _potential, "pde": _field, "sobolev": _points}

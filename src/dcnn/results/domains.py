@@ -25,12 +25,16 @@ class Domain(Protocol):
     def parse(self, values: Mapping[str, Any], source: str) -> Any: ...
     def target(self, word: str) -> dict[str, Any] | None: ...
     def code(self, config: Any) -> str | None: ...
-    def build(self, config: Any, network: nn.Module | None = None, state: Mapping[str, Any] | None = None) -> Any: ...
-    def network(self, config: Any, state: Mapping[str, Any]) -> nn.Module: ...
+    def build(self, config: Any, given: Any = None, state: Mapping[str, Any] | None = None) -> Any: ...
+    def network(self, config: Any, state: Mapping[str, Any], given: Any = None) -> nn.Module: ...
 
 
 def domain(kind: str) -> Domain:
     """The domain of a kind of runs; its package is imported when it is first asked for."""
+    if kind == "sobolev":
+        import dcnn.sobolev.domain
+
+        return dcnn.sobolev.domain
     with needs_extra(f"cli,{kind}"):
         if kind == "atoms":
             import dcnn.atoms.domain
@@ -40,7 +44,7 @@ def domain(kind: str) -> Domain:
             import dcnn.pde.domain
 
             return dcnn.pde.domain
-    raise unknown("kind of run", kind, KINDS)
+    raise unknown("kind of run", kind, (*KINDS, "sobolev"))
 
 
 def parse(values: Mapping[str, Any], source: str = "configuration") -> Any:
@@ -64,10 +68,10 @@ def config_of(run: Run) -> Any:
     return parse(run.config_values(), str(run.config_file))
 
 
-def build_task(config: RunConfig) -> Task:
-    """Data, network, scale and terms of a configuration, seeded."""
+def build_task(config: RunConfig, given: Any = None) -> Task:
+    """Data, network, scale and terms of a configuration, seeded; `given`: a network or problem that is an object."""
     torch.manual_seed(config.seed)
-    return domain(config.kind).build(config)
+    return domain(config.kind).build(config, given)
 
 
 def resolve(
@@ -75,6 +79,9 @@ def resolve(
 ) -> Any:
     """The configuration of a command line: `target` is a YAML file, a data file, a PDE's name or a problem.py."""
     values = parse_overrides(overrides)
+    if recipe is not None and recipe.endswith((".yaml", ".yml")):
+        values = merge(own_recipe(read_yaml(Path(recipe)), Path(recipe).stem), values)
+        recipe = None
     if model is not None:
         values = merge(values, {"model": {"name": model}})
     if seed is not None:
@@ -84,6 +91,11 @@ def resolve(
             raise InputError(f"{target} states its own recipe, so --recipe {recipe} would change nothing: set it there")
         return as_config(merge(read_yaml(Path(target)), values))
     return as_config(merge({"recipe": recipe or "best", **target_values(target)}, values))
+
+
+def own_recipe(values: Mapping[str, Any], name: str = "own") -> dict[str, Any]:
+    """A user's recipe as values of a configuration: on top of the one that its key `recipe` names, or of `best`."""
+    return {**values, "recipe": f"{values.get('recipe', 'best')}+{name}"}
 
 
 def target_values(target: str) -> dict[str, Any]:

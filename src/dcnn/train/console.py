@@ -26,8 +26,6 @@ class Console:
 
     def row(self, row: dict[str, float], status: str) -> None: ...
 
-    def stop(self) -> None: ...
-
     def finish(self, result: Result) -> None: ...
 
 
@@ -51,7 +49,7 @@ class TerminalConsole(Console):
         if self.bar:
             self.bar.show(min(self.used, 1.0), 1.0, text)
         else:
-            self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+            self.console.print(text, soft_wrap=True, highlight=False)
 
     def step(self, used: float, step: int) -> None:
         self.used = used
@@ -71,14 +69,8 @@ class TerminalConsole(Console):
             self.shown = self.used
             self.note(line)
 
-    def stop(self) -> None:
+    def finish(self, result: Result) -> None:
         if self.bar:
             self.bar.stop()
-            self.bar = None
-
-    def finish(self, result: Result) -> None:
-        self.stop()
         errors = ", ".join(f"{k} {v:.4g}" for k, v in result.test.items() if isinstance(v, float))
-        self.note(f"{result.status} after {result.values['seconds']:.0f} s: test {errors}")
-        if "message" in result.values:
-            self.note(result.values["message"])
+        self.console.print(f"{result.status} after {result.values['seconds']:.0f} s: test {errors}", soft_wrap=True)
