@@ -349,3 +349,12 @@ def test_torchscript_computes_and_differentiates_the_same(name):
         slopes = [torch.autograd.grad(f(x).sum(), x)[0] for f in (script, activation)]
         torch.testing.assert_close(*slopes, rtol=0, atol=tight)
     assert script(x.float()).dtype is torch.float32
+
+
+@pytest.mark.parametrize("order", range(2, 7))
+@pytest.mark.parametrize("name", act.NAMES)
+def test_high_derivatives_keep_their_digits_in_float32(name, order):
+    x = torch.linspace(-6, 6, 2001)
+    exact = act.get(name).derivative(x.double(), order)
+    error = (act.get(name).derivative(x, order) - exact).abs().max()
+    assert error <= 3e-6 * exact.abs().max()  # 25 roundings of the largest value

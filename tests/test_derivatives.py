@@ -238,3 +238,22 @@ def test_a_field_that_is_constant_has_zero_derivatives() -> None:
         u = partials(net, points(3, 2), ["x", "xxx"], mode=mode)
         assert u["x"][:, 1].abs().max() == 0
         assert u["xxx"].abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        gradient,
+        lambda f, x: partials(f, x, ["xx"]),
+        lambda f, x: partials(f, x, ["xx"], mode="nested"),
+        lambda f, x: hessian_vector(f, x, torch.ones_like(x)),
+    ],
+)
+def test_parameters_made_in_inference_mode_are_named(differentiate):
+    with torch.inference_mode():
+        net, x = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)), torch.ones(3, 1)
+    with pytest.raises(InputError, match=r"made inside torch.inference_mode\(\)"):
+        differentiate(net, x)
+    fine = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+    with torch.inference_mode():
+        differentiate(fine, torch.ones(3, 1))

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from dcnn import activations
 from dcnn.derivatives import Jet, partials, register_jet
 from dcnn.derivatives.elementwise import Cos, Exp, Log, Power
-from dcnn.derivatives.jet import UnsupportedError
+from dcnn.derivatives.jet import RuleError, UnsupportedError
 from dcnn.derivatives.taylor import compose_plain, composition, downward_closed
 
 EVERYTHING_3D = ["", "t", "x", "xx", "xy", "yt", "xxy", "tt", "xyt", "xxyy", "yyyy", "xyyt", "tttt"]
@@ -183,6 +183,36 @@ def test_other_operations_fall_back_to_nested_autograd(net: Callable[[Tensor], T
     found, expected = partials(net, x, ["", "x", "xy"]), partials(net, x, ["", "x", "xy"], mode="nested")
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
+
+
+def test_a_mistake_in_a_jet_rule_is_not_passed_over() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    @register_jet(Scaled)
+    def scaled(module: Scaled, jet: Jet) -> Jet:
+        return jet * module.factor
+
+    with pytest.raises(RuleError, match=r"the jet rule of Scaled raised AttributeError: .*factor"):
+        partials(nn.Sequential(Scaled()), points(3, 2), ["xx"])
+
+
+@pytest.mark.parametrize("decide", [lambda x: 1 if x[0, 0] else 2, lambda x: 1 if x == 0 else 2])
+def test_decisions_are_not_taken_on_a_jet(decide: Callable[..., int]) -> None:
+    x = torch.zeros(1, 1, dtype=torch.float64)
+    assert float(partials(lambda u: u * decide(u), x, ["x"], mode="auto")["x"]) == decide(x)
+    with pytest.raises(UnsupportedError):
+        partials(lambda u: u * decide(u), x, ["xx"], mode="taylor")
+
+
+@pytest.mark.parametrize("error", [TypeError, AttributeError, ValueError])
+def test_a_mistake_in_the_network_surfaces(error: type[Exception]) -> None:
+    def broken(x: Tensor) -> Tensor:
+        raise error("a mistake")
+
+    with pytest.raises(error, match="a mistake"):
+        partials(broken, points(3, 2), ["xx"])
 
 
 def test_batch_norm_and_dropout_are_left_to_nested_autograd() -> None:

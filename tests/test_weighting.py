@@ -149,6 +149,16 @@ def test_gradnorm(alpha, second):
         assert list(weighting.current.values()) == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.parametrize("log_space", [False, True])
+def test_gradnorm_with_a_term_that_is_missing_at_some_steps(log_space):
+    terms, w = [Term(name) for name in "abc"], torch.ones(3, requires_grad=True)
+    weighting = GradNorm(terms, rate=0.1, log_space=log_space)
+    for step in range(6):
+        values = {name: (10.0**i * w[i]) ** 2 for i, name in enumerate("abc") if step % 2 == 0 or name != "a"}
+        weighting.combine(values, [w], step)
+    assert sum(weighting.upcoming.values()) == pytest.approx(3.0)
+
+
 def test_gradnorm_in_log_space_and_its_floor():
     theta = vector(1.0, 1.0)
     weighting = GradNorm([A, B], rate=0.1, log_space=True)

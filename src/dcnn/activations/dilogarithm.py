@@ -8,7 +8,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from dcnn.activations.series import taylor
+from dcnn.activations.pieces import taylor
 
 
 def bernoulli(count: int) -> list[Fraction]:

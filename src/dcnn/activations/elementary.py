@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dcnn.activations.base import Activation
-from dcnn.activations.series import join, ones, step, taylor
+from dcnn.activations.pieces import join, ones, step, taylor
 
 
 class Identity(Activation):

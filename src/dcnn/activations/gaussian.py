@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dcnn.activations.base import Activation
 from dcnn.activations.logistic import Logistic
-from dcnn.activations.series import horner, join, ones, taylor
+from dcnn.activations.pieces import horner, join, ones, taylor
 
 _DENSITY0 = 1 / math.sqrt(2 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
@@ -124,7 +124,8 @@ class GELUTanh(Activation):
         if max(orders) <= 1:
             return [self._first(x, n) for n in orders]
         near = x.clamp(-12.0, 12.0)  # s(v) is 0 or 1 beyond, and the powers of x stay finite
-        logistic = Logistic(_inner(near))
+        # s⁽ᵏ⁾(v) from −|v|, where s(1 − s) keeps its digits: the powers of x enlarge what is lost at s = 1
+        logistic = Logistic(_inner(near).abs_().neg_())
         return [self._first(x, n) if n <= 1 else self._nth(near, logistic, n) for n in orders]
 
     def _first(self, x: Tensor, n: int) -> Tensor:
@@ -133,10 +134,11 @@ class GELUTanh(Activation):
         return torch.ops.aten.gelu_backward(ones(x), x, approximate="tanh")
 
     def _nth(self, x: Tensor, logistic: Logistic, n: int) -> Tensor:
-        total = torch.zeros_like(x)
+        odd, even = torch.zeros_like(x), torch.zeros_like(x)
         for k, polynomial in enumerate(_chain_polynomials(n)):
-            total.addcmul_(logistic.derivative(k), horner(x, polynomial))
-        return total
+            if k > 0:  # for n > 1 the polynomial of s itself is 0
+                (odd if k % 2 else even).addcmul_(logistic.derivative(k), horner(x, polynomial))
+        return odd.addcmul_(even, torch.sign(x), value=-1)  # even derivatives of s are odd functions
 
     def _scaled(self, factor: Tensor, x: Tensor, n: int) -> Tensor:
         if n == 1:

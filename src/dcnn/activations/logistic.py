@@ -13,7 +13,7 @@ from torch import Tensor
 from dcnn.activations import traced
 from dcnn.activations.base import Activation
 from dcnn.activations.dilogarithm import bernoulli, dilogarithm
-from dcnn.activations.series import horner, join, ones, taylor
+from dcnn.activations.pieces import horner, join, ones, taylor
 
 LOG2 = math.log(2.0)
 _ETA2 = math.pi**2 / 12  # −Li₂(−1)

@@ -1,6 +1,6 @@
 """Derivatives of networks: reverse mode, Taylor mode, and finite differences to check them."""
 
-from dcnn.derivatives.check import finite_difference
+from dcnn.derivatives.differences import finite_difference
 from dcnn.derivatives.gradient import gradient, hessian_vector, safe_norm
 from dcnn.derivatives.jet import Jet, register_jet
 from dcnn.derivatives.partials import laplacian, partials

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, overload
 
 import torch
@@ -30,7 +31,7 @@ def gradient(
     tensor([ 3., 12.], grad_fn=<MulBackward0>)
     """
     inputs = (x,) if isinstance(x, Tensor) else tuple(x)
-    with torch.inference_mode(False), torch.enable_grad():
+    with differentiating():
         if isinstance(f, Tensor):
             output = f
             for name, tensor in _named(inputs, x):
@@ -60,8 +61,8 @@ def hessian_vector(f: Function, x: Tensor, v: Tensor, create_graph: bool = True)
     """
     if v.shape != x.shape:
         raise InputError(f"v has shape {tuple(v.shape)}, x has {tuple(x.shape)}; they must be the same")
-    with torch.inference_mode(False), torch.enable_grad():
-        x = differentiable(x)
+    with differentiating():
+        x, v = differentiable(x), v.clone() if v.is_inference() else v
         slope = gradient(f, x)
         product = derivative((slope * v).sum(), x, create_graph)
     return torch.zeros_like(x) if product is None else product
@@ -79,6 +80,27 @@ def safe_norm(v: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
     positive = squared > torch.finfo(v.dtype).tiny ** (2 / 3)
     # the square root never sees a zero, so that no inf · 0 arises in any derivative
     return torch.where(positive, torch.where(positive, squared, 1.0).sqrt(), 0.0)
+
+
+@contextmanager
+def differentiating() -> Iterator[None]:
+    """Gradients on, whatever the caller switched off."""
+    with inference_tensors_named(), torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@contextmanager
+def inference_tensors_named() -> Iterator[None]:
+    """A tensor that was made in inference mode and meets autograd is an error that says what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "nference tensor" not in str(error):
+            raise
+        raise InputError(
+            "a parameter or constant of the network was made inside torch.inference_mode() and cannot take part in "
+            "derivatives; make it outside (torch.no_grad() is allowed), or clone it there"
+        ) from error
 
 
 def differentiable(x: Tensor) -> Tensor:

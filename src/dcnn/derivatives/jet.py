@@ -27,6 +27,10 @@ class UnsupportedError(TypeError):
     """An operation that has no rule for jets; `partials` then falls back to nested autograd."""
 
 
+class RuleError(RuntimeError):
+    """A rule that was given to :func:`register_jet` failed; unlike a missing rule, that is never passed over."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Jet:
     """∂^α u for the multi-indices α of `terms`, stacked as `rows` (terms, N, features), the value first.
@@ -128,6 +132,13 @@ class Jet:
             raise UnsupportedError(f"a jet to the power of {type(p).__name__}")
         return self.apply(Power(p))
 
+    def __bool__(self) -> bool:
+        raise UnsupportedError("the truth of a jet: a decision that depends on the coordinates")
+
+    def __eq__(self, other: object) -> Any:
+        raise UnsupportedError("== has no rule for jets")
+
+    __hash__ = object.__hash__
     __radd__ = __add__
     __rmul__ = __mul__
 
@@ -171,7 +182,10 @@ class Jet:
     ) -> Any:
         kwargs = kwargs or {}
         if func in _RULES:
-            return _RULES[func](*args, **kwargs)
+            try:
+                return _RULES[func](*args, **kwargs)
+            except TypeError as error:  # such as add(a, b, alpha=2)
+                raise UnsupportedError(f"{func.__name__} has no rule for jets with these arguments: {error}") from error
         if func is F.softplus and len(args) > 1:  # the only activation that nn.Module calls by position
             kwargs = {**dict(zip(("beta", "threshold"), args[1:], strict=False)), **kwargs}
             args = args[:1]
@@ -252,7 +266,16 @@ def register_jet(module_type: type[M]) -> Callable[[Rule[M]], Rule[M]]:
 
         @wraps(forward)
         def forward_or_jet(self: M, x: Any, *args: Any, **kwargs: Any) -> Any:
-            return rule(self, x) if isinstance(x, Jet) else forward(self, x, *args, **kwargs)
+            if not isinstance(x, Jet):
+                return forward(self, x, *args, **kwargs)
+            try:
+                return rule(self, x)
+            except (UnsupportedError, RuleError):
+                raise
+            except Exception as error:
+                raise RuleError(
+                    f"the jet rule of {module_type.__name__} raised {type(error).__name__}: {error}"
+                ) from error
 
         module_type.forward = forward_or_jet
         return rule

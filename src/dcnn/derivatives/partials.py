@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from dcnn.derivatives.gradient import derivative, differentiable, gradient
+from dcnn.derivatives.gradient import derivative, differentiable, differentiating, gradient, inference_tensors_named
 from dcnn.derivatives.jet import Jet, UnsupportedError
 from dcnn.derivatives.taylor import MAX_ORDER, Index
 from dcnn.errors import InputError, unknown
@@ -71,12 +71,15 @@ def partials_by_index(net: Network, x: Tensor, wanted: Sequence[Index], mode: Mo
     ):
         return _nested(net, x, wanted)
     try:
-        output = net(Jet.coordinates(x, wanted))
+        with inference_tensors_named():
+            output = net(Jet.coordinates(x, wanted))
         if not isinstance(output, Jet):
             raise UnsupportedError(f"the network returns {type(output).__name__}, not a jet")
-    except (TypeError, AttributeError, NotImplementedError):
-        # an operation without a rule; a mistake of the network itself shows again below, on real tensors
+    except (TypeError, AttributeError, NotImplementedError) as error:
+        # An operation without a rule, or a network that takes tensors only. A mistake of the network shows again below,
+        # on real tensors, and one in a rule for jets is a RuleError.
         if mode == "taylor":
+            error.add_note("mode='taylor' calls the network with a Jet; mode='nested' calls it with tensors")
             raise
         return _nested(net, x, wanted)
     return {alpha: output.term(alpha) for alpha in wanted}
@@ -94,7 +97,7 @@ def _reverse_is_less_work(net: Network, x: Tensor, wanted: Sequence[Index]) -> b
     try:
         with torch.no_grad():
             fields = net(x[:1]).numel()
-    except RuntimeError:  # a network that is tied to the number of points
+    except RuntimeError:  # a network that is tied to the number of points; a mistake shows again on all of them
         return False
     return bool(fields <= len({alpha for alpha in wanted if any(alpha)}))
 
@@ -102,7 +105,7 @@ def _reverse_is_less_work(net: Network, x: Tensor, wanted: Sequence[Index]) -> b
 def _nested(net: Network, x: Tensor, wanted: Sequence[Index]) -> dict[Index, Tensor]:
     """Derivatives one after another by reverse mode; every derivative on the way is computed once."""
     keep_graph = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.enable_grad():
+    with differentiating():
         x = differentiable(x)
         value = net(x)
         if value.ndim == 0 or value.shape[0] != x.shape[0]:

@@ -17,7 +17,7 @@ class GradNorm(Balanced):
     """Moves λ so that the gradients Gᵢ = ‖λᵢ ∇Lᵢ‖ come near Ḡ rᵢ^α, larger where training lags behind.
 
     Ḡ is the mean of G and rᵢ = (Lᵢ(t)/Lᵢ(0)) / mean over the terms. One gradient step of length ``rate`` on
-    Σ|Gᵢ − Ḡ rᵢ^α|, target held constant, then λ is scaled to add up to the number of terms; it acts from the
+    Σ|Gᵢ − Ḡ rᵢ^α|, target held constant, then λ is scaled to keep its sum (the number of terms); it acts from the
     next step on. With ``log_space`` the step is taken on log λ and relative to Ḡ, which stays stable when
     gradients differ by orders of magnitude. ``parameters`` may be the last shared layer alone.
     Chen, Badrinarayanan, Lee & Rabinovich, ICML 2018, arXiv:1711.02257.
@@ -51,7 +51,8 @@ class GradNorm(Balanced):
             moved = weights * torch.exp(-self.rate * torch.sign(g - target) * g / (g.mean() + 1e-300))
         else:
             moved = (weights - self.rate * torch.sign(g - target) * norms).clamp(min=self.floor)
-        self.upcoming |= named(values, moved * len(values) / moved.sum())
+        # the total of these terms stays, so that the sum over all terms does, whichever of them this step has
+        self.upcoming |= named(values, moved * weights.sum() / moved.sum())
         return named(values, weights)
 
 

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from dcnn.surgery import recognise
+from dcnn.surgery.fx_trace import trace
 from dcnn.surgery.places import held, untouched, with_item
-from dcnn.surgery.trace import trace
 
 
 @dataclass

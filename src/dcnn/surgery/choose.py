@@ -12,8 +12,8 @@ from torch import Tensor, fx, nn
 from dcnn.activations import Activation
 from dcnn.errors import unknown
 from dcnn.surgery.functional import CallPlace
+from dcnn.surgery.fx_trace import UntraceableError, arguments, evaluating, is_builtin, trace
 from dcnn.surgery.places import Slot, untouched
-from dcnn.surgery.trace import UntraceableError, arguments, evaluating, is_builtin, trace
 
 Place = Slot | CallPlace
 Where = str | Iterable[str] | Callable[[str, Any], bool] | None

@@ -13,9 +13,9 @@ from torch.nn.utils import parametrize
 from dcnn.activations import Activation
 from dcnn.surgery import recognise
 from dcnn.surgery.functional import CallPlace
+from dcnn.surgery.fx_trace import UntraceableError, arguments, evaluating, is_builtin, trace
 from dcnn.surgery.places import Slot, held
-from dcnn.surgery.read import read
-from dcnn.surgery.trace import UntraceableError, arguments, evaluating, is_builtin, trace
+from dcnn.surgery.source import read_source
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -135,7 +135,7 @@ class Folder:
         """Does a forward that the graph does not cover read the weight of some layer?"""
         inside = set(root.modules())
         outside = [module for module in self.model.modules() if module not in inside and not is_builtin(module)]
-        return any(read(module).reads_weights for module in outside)
+        return any(read_source(module).reads_weights for module in outside)
 
     def _uses(self, module: nn.Module) -> int:
         return sum(value is module for owner in self.model.modules() for _, _, value in held(owner))
@@ -151,8 +151,8 @@ def _is_leaf(module: nn.Module) -> bool:
 def _graph(part: nn.Module) -> fx.Graph | str:
     """The graph of a part in eval mode, or the reason why there is none."""
     for module in part.modules():
-        if not _is_leaf(module) and not is_builtin(module) and read(module).objections:
-            return read(module).objections[0]
+        if not _is_leaf(module) and not is_builtin(module) and read_source(module).objections:
+            return read_source(module).objections[0]
     try:
         with evaluating(part):
             return trace(part, part.forward, arguments(part)[0], _is_leaf, exact=False)

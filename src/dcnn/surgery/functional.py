@@ -23,9 +23,9 @@ from torch import fx, nn
 
 from dcnn.errors import InputError
 from dcnn.surgery.calls import calls, own_graph, redirect
+from dcnn.surgery.fx_trace import UntraceableError, arguments, is_builtin
 from dcnn.surgery.places import NotReplacedWarning, attach
-from dcnn.surgery.read import read
-from dcnn.surgery.trace import UntraceableError, arguments, is_builtin
+from dcnn.surgery.source import read_source
 
 _PLAIN = (bool, int, float, str, type(None))
 _MOST_GRAPHS = 64
@@ -159,7 +159,7 @@ def find_calls(
     if is_builtin(owner) or type(owner).forward is nn.Module.forward:
         return [], []
     prefixes = [f"{name}." if name else "" for name in names]
-    reading = read(owner)
+    reading = read_source(owner)
     rebuilt = vars(owner).get("forward")
     replaced = rebuilt.replaced if isinstance(rebuilt, RebuiltForward) else set()
     places: dict[str, CallPlace] = {}

@@ -12,8 +12,8 @@ from dcnn.errors import InputError
 from dcnn.surgery import recognise
 from dcnn.surgery.choose import Place, Where, choose, every_second
 from dcnn.surgery.functional import CallPlace, find_calls, make_scriptable
+from dcnn.surgery.fx_trace import is_builtin
 from dcnn.surgery.places import Changed, NotReplacedWarning, Slot, leave_fast_path, walk
-from dcnn.surgery.trace import is_builtin
 
 
 def swap_activations(

@@ -39,7 +39,7 @@ class Reading:
     reads_weights: bool = False
 
 
-def read(module: nn.Module) -> Reading:
+def read_source(module: nn.Module) -> Reading:
     """Reads ``forward`` and the methods and functions it reaches, down to those of PyTorch itself."""
     reading = Reading()
     start = type(module).forward
