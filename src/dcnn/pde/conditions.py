@@ -27,6 +27,7 @@ class Condition(ABC):
     """A set of named residuals on a set of points."""
 
     kind = "boundary"
+    rows_each = 1  # of its points that one residual is made of; the first of all residuals come first
 
     def __init__(self, keys: Sequence[str], name: str, term: str | None = None):
         self.keys, self.name, self.term = tuple(keys), name, term
@@ -177,6 +178,8 @@ class Periodic(Condition):
 
     Its points are stacked: N at the lower end, then the same N at the upper end. `fields` defaults to all.
     """
+
+    rows_each = 2
 
     def __init__(
         self,

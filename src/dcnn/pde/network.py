@@ -217,13 +217,15 @@ class PdeNetwork(nn.Module):
         inputs: Any = torch.cat(both, dim=1)
         return Located(points, wanted, inputs, lift, factor) if self.hard else Located(points, wanted, inputs)
 
-    def partials(self, located: Located) -> dict[str, Tensor]:
-        """Every wanted derivative (N, fields) at prepared points."""
+    def partials(self, located: Located, taylor: bool = False) -> dict[str, Tensor]:
+        """Every wanted derivative (N, fields) at prepared points; with `taylor` never by a reverse pass."""
         names = self.problem.coordinates
         if located.features is None:
             return partials(self, located.points, located.wanted, names, mode="nested")
         orders, slopes = map(len, located.wanted), len(located.features.terms) - 1
-        reverse = max(orders) < 2 and len(self.problem.fields) <= slopes  # a pass a field, instead of one a coordinate
+        reverse = (
+            not taylor and max(orders) < 2 and len(self.problem.fields) <= slopes
+        )  # a pass a field, instead of one a coordinate
         fields = self._by_reverse(located.features) if reverse else self.hidden(located.features)
         if located.lift is not None and located.factor is not None:
             fields = located.lift + located.factor * fields

@@ -17,6 +17,7 @@ from dcnn.auditing import audit as run_audit
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.pde.ansatz import check_ansatz
 from dcnn.pde.file_solution import solution_in_file
+from dcnn.pde.jacobian import linearise
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.points import PointGroup, Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
@@ -157,6 +158,15 @@ class PdeTask:
     def residuals(self, network: nn.Module, batch: Points) -> dict[str, Tensor]:
         """The residual (N,) of every term of non-zero weight: a function of the weights and the batch alone."""
         return self._residuals(self.problem, self._trained(network), batch, self.causal)
+
+    def linearise(self, network: nn.Module, batch: Points) -> dict[str, tuple[Tensor, Tensor]]:
+        """The same residuals with their derivatives (N, weights) with respect to all trained weights."""
+        found = linearise(self.problem, self._trained(network), batch, self.active)
+        inside = {name: r for name, (r, _) in found.items() if name in self.problem.equations}
+        if self.causal is None or not inside:
+            return found
+        factor = self._causal_factor(inside, self.causal)
+        return {n: (r * factor, J * factor[:, None]) if n in inside else (r, J) for n, (r, J) in found.items()}
 
     def _residuals(
         self, problem: Problem, network: Any, batch: Points, causal: float | None = None

@@ -52,7 +52,7 @@ class Checked:
 class Stage(Checked):
     """One optimiser over a share of the budget; several stages run one after the other."""
 
-    optimizer: Literal["adam", "adamw", "soap", "lbfgs"] = "adam"
+    optimizer: Literal["adam", "adamw", "soap", "lbfgs", "broyden", "gauss_newton"] = "adam"
     learning_rate: float = setting(1e-3, gt=0)
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup: float = setting(0.0, "share of the stage with a rising learning rate", ge=0, lt=1)

@@ -298,6 +298,8 @@ class Trainer:
             self._start_stage(self.progress.stage)
             assert self.stepper is not None
             self.task.network.load_state_dict(state["network"])
+            if hasattr(self.task, "load_state"):
+                self.task.load_state(state["task"])
             self.stepper.optimizer.load_state_dict(state["optimizer"])
             self.task.weighting.load_state_dict(state["weighting"])
             if self.average:

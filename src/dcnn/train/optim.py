@@ -10,22 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.train.config import Stage
-from dcnn.train.lbfgs import LBFGS
+from dcnn.train.gauss_newton import GaussNewton
+from dcnn.train.lbfgs import LBFGS, Broyden
 
 
 def make_optimizer(stage: Stage, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
     """The optimiser of a stage over `parameters` (fused kernels: on the CPU they halve Adam's share of a step)."""
     parameters = list(parameters)
     if stage.optimizer == "lbfgs":
-        return LBFGS(
-            parameters,
-            lr=stage.learning_rate,
-            max_iter=stage.inner_iterations,
-            history_size=stage.history,
-            tolerance_grad=0.0,
-            tolerance_change=0.0,
-            line_search_fn="strong_wolfe",
-        )
+        return LBFGS(parameters, stage.learning_rate, stage.inner_iterations, stage.history)
+    if stage.optimizer == "broyden":
+        return Broyden(parameters, stage.learning_rate, stage.inner_iterations)
+    if stage.optimizer == "gauss_newton":
+        return GaussNewton(parameters, stage.inner_iterations)
     if stage.optimizer == "soap":
         from dcnn.train.soap import SOAP
 

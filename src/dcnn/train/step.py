@@ -12,12 +12,16 @@ from torch import Tensor, nn
 
 from dcnn.losses import term_values
 from dcnn.train.config import Stage, Training
+from dcnn.train.gauss_newton import must_be_squares, weighted_residuals
 from dcnn.train.graphs import graph_step, resolved
 from dcnn.train.optim import make_optimizer
 from dcnn.train.schedule import learning_rate
 
 if TYPE_CHECKING:
     from dcnn.train.loop import Task
+
+
+SEARCHING = ("lbfgs", "broyden", "gauss_newton")  # one step tries several weights
 
 
 class NotFiniteError(ArithmeticError):
@@ -60,11 +64,14 @@ class Stepper:
         self.parameters = [p for p in (*task.network.parameters(), *task.weighting.parameters()) if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(stage, self.parameters))
         kind = resolved(settings.step, settings.minutes)
+        if stage.optimizer == "gauss_newton":
+            must_be_squares(task, stage, fabric.world_size)
+            kind = "eager"
         self.graph = graph_step(kind, residuals, task.terms, task.weighting, fabric.world_size, log)
 
     def rate(self, within: float) -> float:
         """The learning rate when `within` of the stage is done; a line search has one rate."""
-        return self.stage.learning_rate if self.stage.optimizer == "lbfgs" else learning_rate(self.stage, within)
+        return self.stage.learning_rate if self.stage.optimizer in SEARCHING else learning_rate(self.stage, within)
 
     def __call__(self, batch: Any, step: int, rate: float) -> dict[str, Tensor]:
         """One update; returns the loss and every term's raw and weighted value, detached.
@@ -87,8 +94,15 @@ class Stepper:
                 raise NotFiniteError(report)
             return loss
 
-        searching = self.stage.optimizer == "lbfgs"
-        self.optimizer.step(closure)
+        def linearised(jacobian: bool) -> tuple[Tensor, Tensor | None]:
+            r, J, values = weighted_residuals(self.task, self.module, batch, self.parameters, step, jacobian)
+            if jacobian:
+                loss = self.task.weighting.combine(values, self.parameters, step)
+                report.update(self.task.weighting.report(values), loss=loss)
+            return r, J
+
+        searching = self.stage.optimizer in SEARCHING
+        self.optimizer.step(linearised if self.stage.optimizer == "gauss_newton" else closure)
         if not math.isfinite(float(report["loss"])):
             raise NotFiniteError(report)
         return report
@@ -103,7 +117,7 @@ class Stepper:
         values = term_values(task.terms, residuals)
         loss = task.weighting.combine(values, self.parameters, step, residuals)
         self.fabric.backward(loss, inputs=self.parameters)  # the gradient at the points of the batch is not needed
-        if self.fabric.world_size > 1 and self.stage.optimizer == "lbfgs":  # one line search for all processes
+        if self.fabric.world_size > 1 and self.stage.optimizer in SEARCHING:  # one line search for all processes
             loss = self.fabric.all_reduce(loss.detach(), reduce_op="mean")
         return loss, values
 

@@ -13,6 +13,7 @@ from dcnn.pde.problems.burgers import Burgers
 from dcnn.pde.problems.compressible import Compressible, CompressibleAsPublished
 from dcnn.pde.problems.diffusion_reaction import DiffusionReaction, DiffusionReactionAsPublished
 from dcnn.pde.problems.heat import Heat
+from dcnn.pde.problems.helmholtz import Helmholtz
 from dcnn.pde.problems.navier_stokes import NavierStokes
 from dcnn.pde.problems.poisson import Poisson
 from dcnn.pde.problems.wave import Wave
@@ -29,6 +30,7 @@ _RIGHT: dict[str, type[Problem]] = {
         Heat,
         Wave,
         Poisson,
+        Helmholtz,
         NavierStokes,
     )
 }
