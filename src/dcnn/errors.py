@@ -25,7 +25,8 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> InputError:
     by_lower = {valid_name.lower(): valid_name for valid_name in names}
     close = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.5)
     hint = f"; did you mean {by_lower[close[0]]!r}?" if close else "."
-    return InputError(f"unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")
+    shown = repr(name) if len(repr(name)) <= 100 else repr(name)[:100] + "…"
+    return InputError(f"unknown {kind} {shown}{hint} Valid: {', '.join(names)}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn
 
@@ -251,6 +252,11 @@ class _Keyed(_PythonUnpickler):
         _keys(self.stack)
         super().load_frozenset()
 
+    def load_bytearray8(self) -> None:
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))  # what is there, instead of room for what is claimed
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
     dispatch[pickle.SETITEM[0]] = load_setitem
     dispatch[pickle.SETITEMS[0]] = load_setitems
     dispatch[pickle.DICT[0]] = load_dict

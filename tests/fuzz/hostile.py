@@ -150,6 +150,14 @@ def raw_elsewhere(file: h5py.File) -> None:
     file.create_dataset("tensor", (1, 5, 8), "f4", external=[("/etc/passwd", 0, 160)])
 
 
+def looping_heap(folder: Path) -> bytes:
+    """Free space of no size in the heap of an attribute: HDF5 steps over it for ever."""
+    found = bytearray(h5(lambda file: file.attrs.update(problem="abc"))(folder))
+    place = found.index(b"GCOL") + 40
+    found[place : place + 16] = bytes(16)
+    return bytes(found)
+
+
 def database(statement: str) -> Callable[[Path], bytes]:
     def make(folder: Path) -> bytes:
         import sqlite3
@@ -203,6 +211,9 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], bytes]]] = {
     "HDF5 of any size": ("hdf5", h5(unallocated)),
     "HDF5 of another file": ("hdf5", h5(elsewhere)),
     "HDF5 with data of another file": ("hdf5", h5(raw_elsewhere)),
+    "HDF5 with a looping heap": ("hdf5", looping_heap),
+    "xyz with a giant cell": ("xyz", text(CELL.format("2147483648 0 0 0 3 0 0 0 3"))),
+    "pickle of a large bytearray": ("split-pickle", lambda f: b"\x80\x05\x96" + struct.pack("<Q", 1 << 29) + b"."),
     "YAML aliases": ("yaml", lambda f: b"a0: &a0 x\n" + LAUGHS + CONFIG),
     "deep YAML": ("yaml", lambda f: b"a: " + 10_000 * b"[" + 10_000 * b"]"),
     "large YAML": ("yaml", lambda f: b"a: 1\n" * 10**6),

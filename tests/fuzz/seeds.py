@@ -200,7 +200,7 @@ def hdf5(folder: Path) -> list[bytes]:
                 group[f"grid/{axis}"] = np.linspace(0, 1, size)
     found.append(path.read_bytes())
     with h5py.File(path, "w") as file:
-        file.attrs["axes"] = "x,t"
+        file.attrs["axes"], file.attrs["problem"] = np.bytes_(b"x,t"), "text of any length"
         file["fields/u"], file["grid/x"], file["grid/t"] = np.ones((2, 4, 3)), np.arange(4.0), np.arange(3.0)
     found.append(path.read_bytes())
     path.unlink()

@@ -47,8 +47,8 @@ def half_pairs(
     if periodic:
         assert cell is not None
         assert pbc is not None
-        _check_cell(cutoff, cell, np.asarray(pbc, bool))
-    _check_spread(positions, cutoff)
+        _check_cell(positions, cutoff, cell, np.asarray(pbc, bool))
+    _check_spread(np.ptp(positions, axis=0) if len(positions) else np.zeros(3), cutoff)
     search = NeighborList(cutoff=cutoff, full_list=False, sorted=False, n_threads=1)
     box = cell if periodic else np.zeros((3, 3))
     i, j, shift, distance = search.compute(positions, box, pbc if periodic else False, "ijSd")
@@ -73,16 +73,16 @@ def check_geometry(
     positions: np.ndarray, cutoff: float, cell: np.ndarray | None = None, pbc: np.ndarray | None = None
 ) -> None:
     """Refuses what :func:`half_pairs` would refuse, in a fraction of its time."""
-    if cell is None and len(positions) <= 100:
-        _check_spread(positions, cutoff)
-        square = np.square(positions).sum(1)
-        near = square[:, None] + square - 2 * positions @ positions.T < 1.0  # loosely: differences of large numbers
-        near[np.tril_indices(len(positions))] = False
-        for i, j in np.argwhere(near):
-            _check_distance(i, j, float(np.linalg.norm(positions[i] - positions[j])))
+    if cell is not None or len(positions) > 100:
+        half_pairs(positions, min(cutoff, 3.0), cell, pbc)
         return
-    _check_spread(positions, cutoff)
-    half_pairs(positions, min(cutoff, 1.0), cell, pbc)
+    _check_spread(np.ptp(positions, axis=0), cutoff)
+    points = positions - positions.mean(0)
+    square = np.square(points).sum(1)
+    near = square[:, None] + square - 2 * points @ points.T < 1.0  # loosely: differences of large numbers
+    near[np.tril_indices(len(positions))] = False
+    for i, j in np.argwhere(near):
+        _check_distance(i, j, float(np.linalg.norm(positions[i] - positions[j])))
 
 
 def _check_distance(i: int, j: int, distance: float) -> None:
@@ -93,7 +93,7 @@ def _check_distance(i: int, j: int, distance: float) -> None:
         )
 
 
-def _check_cell(cutoff: float, cell: np.ndarray, pbc: np.ndarray) -> None:
+def _check_cell(positions: np.ndarray, cutoff: float, cell: np.ndarray, pbc: np.ndarray) -> None:
     """Refuses cells that are flat along a periodic direction: vesin divides by zero there, or never ends."""
     vectors = cell[pbc]  # (1 to 3, 3)
     lengths = np.linalg.norm(vectors, axis=1)
@@ -106,15 +106,16 @@ def _check_cell(cutoff: float, cell: np.ndarray, pbc: np.ndarray) -> None:
     images = np.prod(2 * np.ceil(cutoff / heights) + 1)
     if images > MOST_IMAGES:
         raise InputError(f"{images:.3g} images of the cell lie within the cutoff of {cutoff:g} Å; check its unit")
+    extent = np.ptp(positions, axis=0).max() if len(positions) else 0.0
+    _check_spread(np.append(heights, [extent] * (3 - len(heights))), cutoff)
 
 
-def _check_spread(positions: np.ndarray, cutoff: float) -> None:
-    """Refuses atoms so far apart along a line or a plane (10⁵ search cells) that vesin divides by zero."""
-    extent = np.ptp(positions, axis=0) if len(positions) else np.zeros(3)  # (3,)
-    cells = np.maximum(extent / cutoff, 1.0)
+def _check_spread(size: np.ndarray, cutoff: float) -> None:
+    """Refuses a line or a plane of more than 10⁵ search cells, where vesin divides by zero; size (3,): Å of the box."""
+    cells = np.maximum(size / cutoff, 1.0)
     if not np.isfinite(cells.prod()) or (cells.prod() > 5e4 and cells.min() < 2 * np.cbrt(cells.prod() / 1e5)):
-        size = " × ".join(f"{side:.4g}" for side in extent)
-        raise InputError(f"the atoms extend over {size} Å; check the unit of length, or what drove them apart")
+        text = " × ".join(f"{side:.4g}" for side in size)
+        raise InputError(f"the atoms extend over {text} Å; check the unit of length, or what drove them apart")
 
 
 class PairCache:

@@ -147,7 +147,9 @@ def read_split(path: str | Path, n_frames: int) -> Split:
         return Split(train, test=rest, origin=f"training frames from {path.name}").checked(n_frames, str(path))
     found = [next((content[n] for n in names if n in content), None) for names in _NAMES.values()]
     if found[0] is None:
-        raise InputError(f"{path}: no training frames under 'train'; the file holds {', '.join(map(str, content))}")
+        raise InputError(
+            f"{path}: no training frames under 'train'; the file holds {', '.join(map(str, content))[:200]}"
+        )
     train, valid, test = (_numbers([] if part is None else part, path, empty=True) for part in found)
     return Split(train, valid, test, f"from {path.name}").checked(n_frames, str(path))
 

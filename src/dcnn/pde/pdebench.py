@@ -39,13 +39,19 @@ class Samples(Sequence[Solution]):
             self._file = h5py.File(self.path, "r")
         try:
             with decoding(self.path, "HDF5 file"):
-                self.attributes: dict[str, Any] = dict(self._file.attrs)
+                self.attributes = self._attributes()
                 self._groups = sorted(k for k in self._file if self._own(k) and isinstance(self._file[k], h5py.Group))
                 self._groups = [k for k in self._groups if "data" in self._file[k]]
                 self.fields, self._names, self._length = self._recognise(tuple(fields))
         except InputError:
             self._file.close()
             raise
+
+    def _attributes(self) -> dict[str, Any]:
+        """Attributes of a fixed size; the library may never end reading others from a damaged file."""
+        fixed = [name for name in self._file.attrs if self._file.attrs.get_id(name).dtype.kind != "O"]
+        found = {name: self._file.attrs[name] for name in fixed}
+        return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
 
     def _own(self, name: str) -> bool:
         """Whether a path leads to something in this file, not through a link to another."""
@@ -157,11 +163,11 @@ def write(
     """
     first = samples[0]
     with h5py.File(path, "w") as file:
-        file.attrs.update(attributes)
+        file.attrs.update({k: np.bytes_(v.encode()) if isinstance(v, str) and v else v for k, v in attributes.items()})
         names = FLOW if set(first.fields) == set(FLOW) else dict.fromkeys(first.fields, "tensor")
         flat = list(first.grid) == ["x", "t"] and len(set(names.values())) == len(names)
         if not flat and list(first.grid) != ["x", "y", "t"]:
-            file.attrs["axes"] = ",".join(first.grid)
+            file.attrs["axes"] = np.bytes_(",".join(first.grid).encode())
             for name in first.fields:
                 file[f"fields/{name}"] = np.stack([sample.fields[name] for sample in samples])
             for axis, values in first.grid.items():
