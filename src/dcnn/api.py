@@ -79,7 +79,7 @@ def fit(
     described = _described(what, values, model, x, labels, test)
     config = as_config(described.values)
     run = Run(folder if folder is not None else new_folder(config))
-    build: Callable[[RunConfig], Task] = partial(build_task, given=described.given)
+    build: Callable[[RunConfig, Path | None], Task] = partial(build_task, given=described.given)
     if terms or metrics or weighting:
         build = partial(_extended, build=build, terms=terms or {}, metrics=metrics or {}, weighting=weighting)
     with described.saved_in(run) as more:
@@ -207,5 +207,5 @@ def _recipe_values(recipe: str | Mapping[str, Any]) -> dict[str, Any]:
     return {"recipe": recipe}
 
 
-def _extended(config: RunConfig, build: Callable[[RunConfig], Task], **own: Any) -> Task:
-    return cast(Task, ExtendedTask(build(config), **own))
+def _extended(config: RunConfig, folder: Path | None, build: Callable[..., Task], **own: Any) -> Task:
+    return cast(Task, ExtendedTask(build(config, folder), **own))

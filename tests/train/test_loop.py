@@ -64,6 +64,9 @@ class Line:
     def evaluate(self, network, split):
         return {"error": abs(float(network.weight.detach()) - 2.0)}
 
+    def remember(self, folder):
+        (folder / "remembered").touch()
+
     def state(self):
         return {"target": 2.0}
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from dcnn.atoms.config import AtomsConfig, ModelConfig
+from dcnn.atoms.frames import SPLIT, kept_frames
 from dcnn.atoms.potential import restored_network
 from dcnn.atoms.recipes import recipe
 from dcnn.atoms.task import AtomsTask, build_atoms
@@ -37,10 +38,20 @@ def code(config: AtomsConfig) -> str | None:
     return config.model.name if ".py:" in config.model.name else None
 
 
-def build(config: AtomsConfig, given: nn.Module | None = None, state: Mapping[str, Any] | None = None) -> AtomsTask:
-    """The task, around a network that is `given`; if it was trained, with the label scale that it was trained with."""
+def build(
+    config: AtomsConfig,
+    given: nn.Module | None = None,
+    state: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> AtomsTask:
+    """The task, around a network that is `given`; if it was trained, with the label scale that it was trained with.
+
+    folder: of a run that has begun; its own split of the frames is taken.
+    """
     scale = LabelScale.from_dict(state["task"]["scale"]) if state is not None else None
-    return build_atoms(config, scale=scale, network=given)
+    kept = folder is not None and (folder / SPLIT).exists()
+    frames = kept_frames(folder, config.data) if folder is not None and kept else None
+    return build_atoms(config, frames, scale, given)
 
 
 def network(config: AtomsConfig, state: Mapping[str, Any], given: nn.Module | None = None) -> nn.Module:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 from dcnn.atoms.config import DataConfig
 from dcnn.atoms.data import demo_dataset, load
+from dcnn.atoms.data.fingerprint import load_split
 from dcnn.atoms.data.frame_checks import check_geometries
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.splits import Split, block_split, random_split, read_split
 from dcnn.errors import InputError
+
+SPLIT = "split.json"  # in a run folder: the numbers of its frames and fingerprints of their files
 
 
 def split_frames(data: DataConfig) -> dict[str, Dataset]:
@@ -37,6 +40,12 @@ def split_frames(data: DataConfig) -> dict[str, Dataset]:
     for part in frames.values():
         check_geometries(part)
     return frames
+
+
+def kept_frames(folder: Path, data: DataConfig) -> dict[str, Dataset]:
+    """The frames that a run was split into; files that have changed since are refused."""
+    frames = load_split(folder / SPLIT, lambda files: load_frames("demo" if files == ["demo"] else files, data))
+    return {name: part.to_units(frames["train"].units) for name, part in frames.items()}
 
 
 def _with_validation(split: Split, validation: int, seed: int) -> Split:

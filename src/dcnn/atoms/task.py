@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import Batcher, shared_radius
 from dcnn.atoms.config import AtomsConfig
 from dcnn.atoms.data import load
+from dcnn.atoms.data.fingerprint import save_split
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces
-from dcnn.atoms.frames import split_frames
+from dcnn.atoms.frames import SPLIT, split_frames
 from dcnn.atoms.metrics import errors
 from dcnn.atoms.models import build
 from dcnn.atoms.potential import Potential
@@ -150,6 +151,10 @@ class AtomsTask:
         potential = Potential(network, self.scale, self.energy_unit_eV, self.elements, dtype=dtype)
         frames = load(path)
         return {"frames": len(frames), **potential.evaluate(frames)}
+
+    def remember(self, folder: Path) -> None:
+        """Keeps in the run folder which frames were split how, and fingerprints of their files."""
+        save_split(folder / SPLIT, cast(Mapping[str, Dataset], self.frames))
 
     def state(self) -> dict[str, Any]:
         return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV, "elements": self.elements}

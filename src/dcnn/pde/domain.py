@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -42,7 +43,9 @@ def code(config: PdeConfig) -> str | None:
     return config.problem.name if config.problem.name.endswith(".py") else None
 
 
-def build(config: PdeConfig, given: Any = None, state: Mapping[str, Any] | None = None) -> PdeTask:
+def build(
+    config: PdeConfig, given: Any = None, state: Mapping[str, Any] | None = None, folder: Path | None = None
+) -> PdeTask:
     """The task, for a problem or around a trained network that is given."""
     if isinstance(given, PdeNetwork | Windows):
         return build_pde(config, given)

@@ -262,6 +262,9 @@ class PdeTask:
         self._given = solution_in_file(self.truth, str(path), 0)
         return self.evaluate(network, "test")
 
+    def remember(self, folder: Path) -> None:
+        """Points are drawn anew from the seed, or kept already."""
+
     def state(self) -> dict[str, Any]:
         """The problem's parameters, learnt ones as they are now."""
         learnt = {name: float(value.detach()) for name, value in self.problem.unknowns.items()}

@@ -25,7 +25,9 @@ class Domain(Protocol):
     def parse(self, values: Mapping[str, Any], source: str) -> Any: ...
     def target(self, word: str) -> dict[str, Any] | None: ...
     def code(self, config: Any) -> str | None: ...
-    def build(self, config: Any, given: Any = None, state: Mapping[str, Any] | None = None) -> Any: ...
+    def build(
+        self, config: Any, given: Any = None, state: Mapping[str, Any] | None = None, folder: Path | None = None
+    ) -> Any: ...
     def network(self, config: Any, state: Mapping[str, Any], given: Any = None) -> nn.Module: ...
 
 
@@ -68,10 +70,13 @@ def config_of(run: Run) -> Any:
     return parse(run.config_values(), str(run.config_file))
 
 
-def build_task(config: RunConfig, given: Any = None) -> Task:
-    """Data, network, scale and terms of a configuration, seeded; `given`: a network or problem that is an object."""
+def build_task(config: RunConfig, folder: Path | None = None, given: Any = None) -> Task:
+    """Data, network, scale and terms of a configuration, seeded.
+
+    folder: of a run that has begun, for the data it was split into. given: a network or problem that is an object.
+    """
     torch.manual_seed(config.seed)
-    return domain(config.kind).build(config, given)
+    return domain(config.kind).build(config, given, folder=folder)
 
 
 def resolve(

@@ -26,7 +26,7 @@ def fit_config(
     *,
     resume: bool = False,
     console: Console | None = None,
-    build: Callable[[RunConfig], Task] = build_task,
+    build: Callable[[RunConfig, Path | None], Task] = build_task,
 ) -> Result:
     """Trains what `config` describes in `folder` and returns its result (also folder/result.json).
 
@@ -48,7 +48,7 @@ def fit_config(
             return run.result()
         fabric.launch()
         try:
-            task = build(config)
+            task = build(config, run.folder if resume else None)
         except InputError:
             if is_first() and not resume:
                 run.withdraw()
@@ -65,11 +65,11 @@ def resume_run(folder: str | Path, console: Console | None = None) -> Result:
 
 
 def _train_in_process(
-    fabric: Any, config: RunConfig, folder: Path, resume: bool, build: Callable[[RunConfig], Task]
+    fabric: Any, config: RunConfig, folder: Path, resume: bool, build: Callable[[RunConfig, Path | None], Task]
 ) -> None:
     end_with_parent()
     prepare_cpu()
-    train(fabric, build(config), config, Run(folder), Console(), resume)
+    train(fabric, build(config, folder if resume else None), config, Run(folder), Console(), resume)
 
 
 def new_folder(config: RunConfig) -> Path:

@@ -68,7 +68,7 @@ class TrainedRun:
     def task(self) -> Task:
         """The trained network with the data and terms it was trained on."""
         self._require_trust()
-        return domain(self.config.kind).build(self.config, self.network, self.state)
+        return domain(self.config.kind).build(self.config, self.network, self.state, self.folder)
 
     @cached_property
     def potential(self) -> Any:
@@ -123,4 +123,4 @@ def open_or_build(target: str, recipe: str | None, overrides: list[str], model: 
     if ignored:
         raise InputError(f"{target}: a run folder has its own configuration; {', '.join(ignored)} would change nothing")
     opened = TrainedRun.open(target, trust)
-    return opened.task if run.best.exists() else build_task(opened.config)
+    return opened.task if run.best.exists() else build_task(opened.config, run.folder)

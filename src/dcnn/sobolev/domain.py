@@ -36,7 +36,9 @@ def code(config: SobolevConfig) -> str | None:
     return None
 
 
-def build(config: SobolevConfig, given: Any = None, state: Mapping[str, Any] | None = None) -> SobolevTask:
+def build(
+    config: SobolevConfig, given: Any = None, state: Mapping[str, Any] | None = None, folder: Path | None = None
+) -> SobolevTask:
     """The task of a run around the user's network, or around the one that was trained."""
     if given is None:
         raise _needs_network(config)

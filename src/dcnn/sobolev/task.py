@@ -113,6 +113,9 @@ class SobolevTask:
             errors[f"constant_rmse_{name or 'value'}"] = _rms(label - constant)
         return errors
 
+    def remember(self, folder: Path) -> None:
+        """Points are drawn anew from the seed, or kept already."""
+
     def state(self) -> dict[str, Any]:
         return {"scale": {name: list(getattr(self.scale, name)) for name in ("origin", "width", "offset", "unit")}}
 

@@ -55,6 +55,9 @@ class Task(Protocol):
     def state(self) -> dict[str, Any]:
         """What must be stored beside the weights to use the network (label scale, split, …)."""
 
+    def remember(self, folder: Path) -> None:
+        """Keeps in the folder of a new run what is needed to find its data again."""
+
     def audit(self, network: nn.Module) -> Audit:
         """What keeps the network from learning its derivatives, on the task's own data and terms."""
 
@@ -116,6 +119,8 @@ class Trainer:
         """
         if resume:
             self._resume()
+        elif self.fabric.is_global_zero:
+            self.task.remember(self.run.folder)
         self.log.info("dcnn %s, torch %s, %d parameters", __version__, torch.__version__, _count(self.task.network))
         self.console.start(self.run.folder, self.settings)
         with watching_for_stop() as stop:
