@@ -20,11 +20,22 @@ def written_beside(path: Path, shared: bool = False) -> Iterator[Path]:
     own = f".{getpid()}" if shared else ""
     partial = path.with_name(f"{path.stem}{own}{MARK}{path.suffix}")
     try:
-        yield partial
+        with naming(path):
+            yield partial
         partial.replace(path)
     except BaseException:
         if partial.is_file():
             partial.unlink()
+        raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """A full disk does not say which file it was that could not be written."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
         raise
 
 

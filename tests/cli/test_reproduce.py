@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dcnn import paper
 from dcnn.atoms.config import AtomsConfig
 from dcnn.cli import reproduce as command
-from dcnn.cli import reproduced
+from dcnn.cli.result_table import result_table
 from dcnn.errors import DcnnError, InputError
 from dcnn.grid import engine
 from dcnn.grid.cells import collect
@@ -72,8 +72,8 @@ def test_a_table_of_potentials_stands_beside_the_papers(in_process, tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["dcnn", "reproduce", "table1", "--models", "schnet"])
     text = run("table1", "--models", "schnet", "--seeds", 2, "--jobs", 1, "--on", "ray:host:1", "-o", "out")
     assert in_process == [("ray:host:1", 1, "out/cells")]
-    assert "0.680" in text
-    assert "force errors against original:" in text
+    assert "(paper 0.680)" in text
+    assert "force MAE against original:" in text
     result = json.loads((tmp_path / "out/result.json").read_text())
     assert result["scale"] == "smoke"
     assert result["command"] == "dcnn reproduce table1 --models schnet"
@@ -100,18 +100,16 @@ def test_a_sweep_is_drawn(monkeypatch, tmp_path):
         for cell in plan.cells
     ]
     rows = paper.rows(plan, runs)
-    seen = {}
-    monkeypatch.setattr(reproduced, "write_page", lambda *given, **named: seen.update(named))
-    reproduced.write_report(plan, runs, rows, tmp_path / "report.html", "dcnn reproduce scaling")
-    titles = [figure.title for figure in seen["figures"]]
-    assert titles == ["Force MAE against the training frames", "Energy MAE against the training frames"]
-    assert [row["frames"] for row in rows] == [100, 400, 1600]
-    assert reproduced.shown(plan, rows).columns[1].header == "frames"
+    figures = command._figures(plan, rows)
+    assert [f.title for f in figures] == [f"{e} MAE against the training frames" for e in ("Force", "Energy")]
+    assert [row.labels["frames"] for row in rows] == [100, 400, 1600]
+    assert result_table(rows).columns[0].header == "recipe"
+    assert result_table(rows).columns[1].header == "frames"
 
 
 def test_a_pde_shows_its_loss_terms_and_the_constant(in_process, tmp_path):
     text = run("table3", "-o", tmp_path, "--recipes", "paper")
-    for word in ("nRMSE of a constant", "(0.990)", "L_f", "(0.0800)", "(10⁻⁴⁵)"):
+    for word in ("nRMSE of the", "(paper", "0.990", "L_f", "0.0800", "10⁻⁴⁵"):
         assert word in text
     (row,) = json.loads((tmp_path / "result.json").read_text())["rows"]
     assert set(row["terms"]) == {"f", "ic", "bc"}
@@ -141,19 +139,18 @@ def test_table_2_and_other_rows_survive_what_diverged(tmp_path):
         {**plan.cells[1].labels, "status": "diverged", "test": {paper.FORCES: None}},
     ]
     first, second = paper.rows(plan, runs)
-    assert first["errors"][paper.FORCES]["published"] == pytest.approx(2.306, rel=1e-3)
-    assert (second["errors"], second["diverged"]) == ({}, 1)
+    assert first.cell(paper.FORCES).published == pytest.approx(2.306, rel=1e-3)
+    assert (second.to_dict()["errors"], second.count) == ({}, "1 (1 diverged)")
     assert paper.agreement([first, second], paper.FORCES) == {"compared": 0, "same_way": 0, "beyond": 0}
-    assert reproduced.shown(plan, [first, second]).row_count == 2
+    assert result_table([first, second]).row_count == 2
 
 
-def test_figure_1_looks_up_the_papers_number_by_its_variant():
+def test_figure_1_looks_up_the_papers_number_by_its_weight():
     plan = paper.plan(paper.get("fig1"), paper.Options())
-    assert paper.page_keys(plan) == {}  # the paper's molecule is aspirin
-    cells = [cell for cell in plan.cells if cell.labels["beta"] >= 30]
-    moved = [type(cell)({**cell.labels, "molecule": "aspirin"}, cell.config) for cell in cells]
-    keys = paper.page_keys(type(plan)(plan.experiment, plan.options, tuple(moved), ""))
-    assert list(keys) == [("demo", "schnet", "original", "loss.forces.weight=30.0")]
+    errors = {paper.FORCES: 1.0, paper.ENERGY: 2.0}
+    runs = [{**cell.labels, "molecule": "aspirin", "status": "finished", "test": errors} for cell in plan.cells]
+    known = [row.labels["beta"] for row in paper.rows(plan, runs) if row.cells[0].published is not None]
+    assert known == [30.0]
 
 
 def test_the_papers_scale_tells_its_cost_and_waits(monkeypatch, tmp_path):

@@ -7,11 +7,10 @@ import pytest
 
 from dcnn import atoms
 from dcnn.errors import InputError
-from dcnn.grid import cells as module
 from dcnn.grid import engine
-from dcnn.grid.cells import content_digest, write_json
+from dcnn.grid.cells import GridCell, write_json
 from dcnn.grid.comparison import budget_words, cells_of
-from dcnn.results import resolve
+from dcnn.results import as_config, resolve
 from dcnn.train.text import to_yaml
 
 TINY = ["model.overrides={features: 16, filters: 16, blocks: 1, gaussians: 10}", "data.train=20"]
@@ -48,19 +47,17 @@ def test_a_file_that_changed_is_another_cell(tmp_path):
     assert cells(path)[0].name != before
 
 
-def test_long_files_and_folders_have_digests(tmp_path, monkeypatch):
-    (tmp_path / "sub").mkdir()
-    file = tmp_path / "sub" / "long"
-    file.write_bytes(bytes(1000))
-    whole, folder = content_digest(str(file)), content_digest(str(tmp_path))
-    module._file_digest.cache_clear()
-    monkeypatch.setattr(module, "WHOLE", 100)
-    monkeypatch.setattr(module, "PIECE", 10)
-    pieces = content_digest(str(file))
-    assert pieces != whole
-    file.write_bytes(bytes(999) + b"1")
-    assert content_digest(str(file)) != pieces
-    assert content_digest(str(tmp_path)) != folder
+def test_index_lists_and_problems_of_ones_own_are_part_of_a_cell(tmp_path):
+    lists, problem = tmp_path / "lists", tmp_path / "mine.py"
+    lists.mkdir()
+    config = as_config({"kind": "atoms", "data": {"split": str(lists)}, "training": {"epochs": 1}})
+    own = as_config({"kind": "pde", "problem": {"name": str(problem)}, "training": {"epochs": 1}})
+    seen = set()
+    for text in ("1", "2"):
+        (lists / "train.pkl").write_text(text)
+        problem.write_text(text)
+        seen |= {GridCell({}, config).digest, GridCell({}, own).digest}
+    assert len(seen) == 4
 
 
 def test_a_second_comparison_does_not_show_the_first_ones_numbers(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dcnn import paper
-from dcnn.atoms.metrics import KCAL_MOL_EV
+from dcnn.atoms.label_errors import KCAL_MOL_EV
 from dcnn.errors import InputError
 from dcnn.grid.cells import GridCell
 from dcnn.paper import sources as files

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from dcnn.atoms import Structure
 from dcnn.cli import report as report_command
 from dcnn.cli import train as train_command
-from dcnn.report import field, potential, write_page, write_run_page
+from dcnn.report import atoms_charts as potential
 from dcnn.report import page as page_module
+from dcnn.report import pde_charts as field
+from dcnn.report import write_page, write_run_page
 from dcnn.report.details import examine
 from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule

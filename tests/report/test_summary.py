@@ -9,10 +9,9 @@ import pytest
 from dcnn.errors import InputError
 from dcnn.report import write_page
 from dcnn.report.curves import at_a_glance, colouring, validation_curves
-from dcnn.report.entries import find_runs, groups
-from dcnn.report.summary import Stat, compare, summarise
+from dcnn.report.entries import LABELS, find_runs, label_of, records, typical
 from dcnn.results import as_config
-from dcnn.results.metrics import Metric
+from dcnn.results.statistics import summarise
 from dcnn.train import Run
 
 FORCE = "force_mae_kcal_mol_A"
@@ -34,8 +33,12 @@ def made(folder, recipe, seed=0, error=1.0, status="finished", model="schnet", d
     return folder
 
 
-def rows_of(folder, **options):
-    return {row.group.key[1:]: row for row in summarise(groups(find_runs([folder])), **options)}
+def found(folder):
+    return summarise(records(find_runs([folder])), LABELS)
+
+
+def rows_of(folder):
+    return {row.labels["recipe"]: row for row in found(folder)}
 
 
 def test_seeds_are_averaged_and_compared_with_the_original(tmp_path):
@@ -43,55 +46,35 @@ def test_seeds_are_averaged_and_compared_with_the_original(tmp_path):
         made(tmp_path / f"best-{seed}", "best", seed, ours)
         made(tmp_path / f"original-{seed}", "original", seed, theirs)
     rows = rows_of(tmp_path)
-    cell = rows["schnet", "best"].cells[0]
+    cell = rows["best"].cells[0]
     assert cell.stat.mean == pytest.approx(1.2)
     assert cell.stat.spread == pytest.approx(stdev([1.0, 1.2, 1.4]))
     assert (cell.verdict.direction, cell.verdict.text, cell.verdict.beyond) == ("better", "3.3× lower", True)
     assert cell.best
-    assert rows["schnet", "original"].reference is None
-    assert rows["schnet", "original"].cells[0].verdict is None
+    assert rows["original"].reference is None
+    text = write_page([tmp_path], tmp_path / "page.html").read_text()
+    assert f"against original: 3.3× lower, {cell.verdict.certainty}" in text
+    assert "2.9 degrees of freedom" in cell.verdict.certainty
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "lower", "direction", "text", "beyond"),
-    [
-        ((1.0, 0.3), (1.5, 0.4), True, "better", "33 % lower", False),  # 0.5 is not more than 0.5
-        ((1.0, 0.29), (1.5, 0.4), True, "better", "33 % lower", True),
-        ((1.5, 0.1), (1.0, 0.1), True, "worse", "50 % higher", True),
-        ((3.0, None), (1.0, 0.1), True, "worse", "3× higher", None),
-        ((0.5, 0.1), (0.0, 0.0), False, "better", "0.500 higher", True),
-        ((1.0, 0.0), (1.0, 0.0), True, "equal", "equal", False),
-    ],
-)
-def test_which_way_a_comparison_goes(ours, theirs, lower, direction, text, beyond):
-    verdict = compare(Metric("m", "m", lower_is_better=lower), Stat(*ours, ()), Stat(*theirs, ()))
-    assert (verdict.direction, verdict.text, verdict.beyond) == (direction, text, beyond)
-
-
-def test_without_an_original_the_best_is_the_reference(tmp_path):
-    made(tmp_path / "a", "paper", error=3.0)
-    made(tmp_path / "b", "best", error=1.0)
-    rows = rows_of(tmp_path)
-    assert rows["schnet", "paper"].reference.recipe == "best"
-    assert rows["schnet", "best"].reference is None
-
-
-def test_each_network_is_compared_with_its_own_original(tmp_path):
-    for model, factor in (("schnet", 1.0), ("gemnet", 10.0)):
-        made(tmp_path / f"{model}-o", "original", error=factor, model=model)
-        made(tmp_path / f"{model}-b", "best", error=2 * factor, model=model)
-    rows = rows_of(tmp_path)
-    for model in ("schnet", "gemnet"):
-        assert rows[model, "best"].reference.model == model
-        assert rows[model, "best"].cells[0].verdict.text == "2× higher"
+def test_what_has_learnt_nothing_is_a_line_in_every_chart_of_its_error(tmp_path):
+    for recipe in ("original", "best"):
+        folder = made(tmp_path / recipe, recipe)
+        values = json.loads((folder / "result.json").read_text())
+        values["test"] |= {"zero_force_mae_kcal_mol_A": 20.0}
+        (folder / "result.json").write_text(json.dumps(values))
+    text = write_page([tmp_path], tmp_path / "page.html").read_text()
+    assert "What has learnt nothing has: zero forces 20 kcal/mol/Å" in text
+    for figure in (*validation_curves(found(tmp_path)), *at_a_glance(found(tmp_path))):
+        assert "zero forces" in [key.text for key in figure.keys]
+    alone = write_page([tmp_path / "best"], tmp_path / "page.html").read_text()
+    assert alone.count("<title>zero forces</title>") == 1
 
 
 def test_published_numbers_stand_beside_ours_and_say_whether_the_direction_agrees(tmp_path):
     made(tmp_path / "o", "original", error=1.0)
     made(tmp_path / "p", "paper", error=2.0)
     published = {("demo", "schnet", "original"): {FORCE: 1.21}, ("demo", "schnet", "paper"): {FORCE: 0.9}}
-    cell = rows_of(tmp_path, published=published)["schnet", "paper"].cells[0]
-    assert (cell.published, cell.published_verdict.direction, cell.agrees) == (0.9, "better", False)
     text = write_page([tmp_path], tmp_path / "page.html", "t", published).read_text()
     assert "published 0.900, 26 % lower" in text
     assert "✗ other way" in text
@@ -101,8 +84,8 @@ def test_diverged_and_unfinished_runs_are_counted_and_shown(tmp_path):
     made(tmp_path / "a", "best", 0, 1.0)
     made(tmp_path / "b", "best", 1, status="diverged")
     made(tmp_path / "c", "best", 2, status="unfinished")
-    row = rows_of(tmp_path)["schnet", "best"]
-    assert row.runs == "3 (1 diverged, 1 unfinished)"
+    row = rows_of(tmp_path)["best"]
+    assert row.count == "3 (1 diverged, 1 unfinished)"
     assert row.cells[0].stat.values == (1.0,)
     text = write_page([tmp_path / "b"], tmp_path / "page.html").read_text()
     assert "Diverged: the loss was no number any more at step 20" in text
@@ -113,24 +96,24 @@ def test_runs_that_differ_in_a_setting_are_kept_apart(tmp_path):
     for weight in (0.1, 10.0):
         for seed in (0, 1):
             made(tmp_path / f"{weight}-{seed}", "original", seed, forces={"weight": weight, "norm": "l1"})
-    kinds = groups(find_runs([tmp_path]))
-    assert [kind.variant for kind in kinds] == ["loss.forces.weight=0.1", "loss.forces.weight=10.0"]
-    assert [len(kind.entries) for kind in kinds] == [2, 2]
-    assert kinds[0].label(kinds) == "loss.forces.weight=0.1"
+    kinds = found(tmp_path)
+    assert [kind.labels["variant"] for kind in kinds] == ["loss.forces.weight=0.1", "loss.forces.weight=10.0"]
+    assert [len(kind.runs) for kind in kinds] == [2, 2]
+    assert label_of(kinds[0], kinds) == "loss.forces.weight=0.1"
 
 
 def test_the_run_with_the_middle_error_is_looked_at(tmp_path):
     for seed, error in enumerate((5.0, 1.0, 3.0)):
         made(tmp_path / f"{seed}", "best", seed, error)
-    assert groups(find_runs([tmp_path]))[0].typical.seed == 2
+    assert typical(found(tmp_path)[0]).seed == 2
 
 
 def test_curves_and_dots_are_drawn_data_by_data(tmp_path):
     for data in ("demo", "other.npz"):
         for recipe in ("original", "best"):
             made(tmp_path / f"{data}-{recipe}", recipe, data=data)
-    kinds = groups(find_runs([tmp_path]))
-    curves, dots = validation_curves(kinds), at_a_glance(summarise(kinds))
+    kinds = found(tmp_path)
+    curves, dots = validation_curves(kinds), at_a_glance(kinds)
     assert [figure.title for figure in curves] == [f"Validation force MAE, {data}" for data in ("demo", "other")]
     assert [figure.title for figure in dots] == [f"Test force MAE, {data}" for data in ("demo", "other")]
 
@@ -140,7 +123,7 @@ def test_beyond_eight_groups_a_colour_is_a_recipe(tmp_path):
     for model in models:
         for recipe in ("original", "best"):
             made(tmp_path / f"{model}-{recipe}", recipe, model=model)
-    kinds = groups(find_runs([tmp_path]))
+    kinds = found(tmp_path)
     assert len({label for _, label in colouring(kinds[:8])}) == 8
     assert {label for _, label in colouring(kinds)} == {"original", "best"}
 
@@ -157,7 +140,7 @@ def test_no_run_at_all_and_a_broken_result_are_explained(tmp_path):
         find_runs([])
     made(tmp_path / "a", "best")
     (tmp_path / "a" / "result.json").write_text("{")
-    with pytest.raises(InputError, match=r"result\.json: not valid JSON"):
+    with pytest.raises(InputError, match=r"result\.json: not the result of a run"):
         find_runs([tmp_path])
 
 
@@ -171,5 +154,5 @@ def test_errors_that_are_no_numbers_are_not_averaged(tmp_path):
     values = json.loads((folder / "result.json").read_text())
     values["test"] = {FORCE: None}
     (folder / "result.json").write_text(json.dumps(values))
-    assert rows_of(folder)["schnet", "best"].cells[0].stat is None
+    assert rows_of(folder)["best"].cells[0].stat is None
     assert math.isfinite(len(write_page([folder], tmp_path / "p.html").read_text()))

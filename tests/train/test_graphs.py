@@ -147,7 +147,7 @@ SLOW = ("dimenet_plus_plus", "gemnet")  # thousands of operations to trace
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in TINY])
 def test_one_graph_serves_batches_of_any_size(name, caplog):
     task = potential(name, fragments(24), overrides=TINY[name])
-    step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
+    step = graph_step("traced", Residuals(task), task.terms, task.weighting, LOG)
     sizes = set()
     with caplog.at_level(logging.INFO, logger=LOG.name):
         for batch in task.batches(0):
@@ -189,7 +189,7 @@ def test_what_cannot_be_traced_with_any_size_keeps_the_graph_of_one_size(monkeyp
 
 def test_batches_that_are_rare_get_no_graph():
     task = potential("schnet", overrides=TINY["schnet"])
-    step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
+    step = graph_step("traced", Residuals(task), task.terms, task.weighting, LOG)
     for _ in range(3):  # epochs, each with a smaller batch at its end
         for number in range(30):
             step(task._batchers["train"]([0, 1] if number < 29 else [0]), 0)
@@ -229,7 +229,7 @@ def test_many_shapes_go_on_without_graphs(caplog):
 
 def test_a_shape_gets_a_graph_when_it_comes_back():
     task = potential("schnet")
-    step = graph_step("traced", Residuals(task), task.terms, task.weighting, 1, LOG)
+    step = graph_step("traced", Residuals(task), task.terms, task.weighting, LOG)
     made = []
     for size in (1, 2, 1, 2, 3, 1, 1):
         assert_the_same(task, step, task._batchers["train"](range(size)))
@@ -264,18 +264,17 @@ def test_trouble_is_logged_and_the_step_stays_right(monkeypatch, caplog, trouble
 
 
 @pytest.mark.parametrize(
-    ("network", "weights", "processes", "reason"),
+    ("network", "weights", "reason"),
     [
-        (nn.Linear(1, 1), "fixed", 2, "several processes"),
-        (nn.Linear(1, 1), "softadapt", 1, "depend on their values"),
-        (nn.BatchNorm1d(3), "fixed", 1, "batch statistics"),
-        (nn.Dropout(), "fixed", 1, "dropout"),
+        (nn.Linear(1, 1), "softadapt", "depend on their values"),
+        (nn.BatchNorm1d(3), "fixed", "batch statistics"),
+        (nn.Dropout(), "fixed", "dropout"),
     ],
 )
-def test_what_has_no_graph_says_why(caplog, network, weights, processes, reason):
+def test_what_has_no_graph_says_why(caplog, network, weights, reason):
     terms = (Term("a"), Term("b"))
     with caplog.at_level(logging.INFO, logger=LOG.name):
-        assert graph_step("traced", network, terms, weighting.get(weights, terms), processes, LOG) is None
+        assert graph_step("traced", network, terms, weighting.get(weights, terms), LOG) is None
     assert reason in caplog.text
 
 

@@ -5,81 +5,16 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
 import torch
-from lightning.fabric import Fabric
-from torch import nn
+from line_task import Line, config, differences, run_in
 
 from dcnn.errors import InputError
-from dcnn.losses import Fixed, Term
-from dcnn.pde.config import PdeConfig
 from dcnn.results import parse
 from dcnn.train import checkpoint
-from dcnn.train.console import Console
 from dcnn.train.cpu import cpu_clock
-from dcnn.train.loop import train
 from dcnn.train.run import Run
-
-
-@dataclass
-class Line:
-    """y = 2x and y′ = 2 as a task: a network of one weight, four batches an epoch."""
-
-    seed: int = 0
-    explode_at: int | None = None
-    monitor = "error"
-    steps_per_epoch = 4
-
-    def __post_init__(self):
-        torch.manual_seed(self.seed)
-        self.network = nn.Linear(1, 1)
-        self.terms = (Term("value"), Term("slope", weight=0.5))
-        self.weighting = Fixed(self.terms)
-        self.dtype = torch.float32
-        self.calls = 0
-
-    def begin(self, number):
-        self.rounds_begun = [*getattr(self, "rounds_begun", []), number]
-
-    def cast(self, dtype):
-        self.dtype = dtype
-        self.network.to(dtype)
-
-    def batches(self, epoch, rank=0, world=1, start=0):
-        generator = torch.Generator().manual_seed(1000 + epoch)
-        drawn = [torch.rand(8, 1, generator=generator).to(self.dtype) for _ in range(self.steps_per_epoch)]
-        yield from drawn[start:]
-
-    def residuals(self, network, batch):
-        self.calls += 1
-        if self.explode_at is not None and self.calls >= self.explode_at:
-            batch = batch * math.nan
-        batch = batch.requires_grad_()
-        y = network(batch)
-        slope = torch.autograd.grad(y.sum(), batch, create_graph=True)[0]
-        return {"value": y - 2 * batch, "slope": slope - 2}
-
-    def evaluate(self, network, split):
-        return {"error": abs(float(network.weight.detach()) - 2.0)}
-
-    def remember(self, folder):
-        (folder / "remembered").touch()
-
-    def state(self):
-        return {"target": 2.0}
-
-
-def config(**training) -> PdeConfig:
-    return parse({"kind": "pde", "training": {"epochs": 6, **training}})
-
-
-def run_in(folder, settings, task, resume=False):
-    run = Run(folder)
-    if not resume:
-        run = Run.create(folder, settings)
-    return train(Fabric(accelerator="cpu", devices=1), task, settings, run, Console(), resume)
 
 
 def test_a_run_leaves_everything_a_reader_needs(tmp_path):
@@ -117,23 +52,16 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, optimizer):
     with pytest.raises(StoppedError):
         run_in(tmp_path / "parts", config(stages=stages, ema=0.9), Killed())
     again = run_in(tmp_path / "parts", config(stages=stages, ema=0.9), Line(seed=99), resume=True)
-    states = [checkpoint.load(Run(tmp_path / name).last) for name in ("whole", "parts")]
-    for key in states[0]["network"]:
-        assert torch.equal(states[0]["network"][key], states[1]["network"][key])
+    assert differences(tmp_path / "whole", tmp_path / "parts") == []
     assert again.test == whole.test
-
-    def numbers(name):  # all but the clock
-        return [{k: v for k, v in row.items() if k != "seconds"} for row in Run(tmp_path / name).metrics()]
-
-    assert numbers("parts") == numbers("whole")
 
 
 def test_the_average_is_what_is_tested(tmp_path):
     task = Line()
     run_in(tmp_path / "a", config(stages=[{"learning_rate": 0.3}], ema=0.99, select="last"), task)
     last, best = checkpoint.load(Run(tmp_path / "a").last), checkpoint.load(Run(tmp_path / "a").best)
-    assert torch.equal(best["network"]["weight"], last["average"]["mean"][0])
-    assert not torch.equal(best["network"]["weight"], last["network"]["weight"])
+    assert torch.equal(best["network"]["1.weight"], last["average"]["mean"][0])
+    assert not torch.equal(best["network"]["1.weight"], last["network"]["1.weight"])
 
 
 def test_a_loss_that_is_not_finite_is_a_result(tmp_path):
@@ -164,7 +92,7 @@ def test_stages_change_optimiser_and_precision(tmp_path):
         {"optimizer": "lbfgs", "learning_rate": 1.0, "share": 0.5, "dtype": "float64"},
     ]
     result = run_in(tmp_path / "a", config(steps=12, epochs=None, stages=stages), task)
-    assert task.network.weight.dtype == torch.float64
+    assert task.network[1].weight.dtype == torch.float64
     assert result.test["error"] < 1e-9, "L-BFGS solves a quadratic"
     assert result.values["steps"] == 12
 

@@ -17,7 +17,7 @@ from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
-from dcnn.atoms.metrics import errors
+from dcnn.atoms.label_errors import errors
 from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import Structure
@@ -174,7 +174,7 @@ class Potential:
         return Dataset(found, "eV", getattr(frames, "source", ""), getattr(frames, "name", ""))
 
     def evaluate(self, frames: Sequence[Structure]) -> dict[str, float]:
-        """Errors against the labels of the frames (:func:`dcnn.atoms.metrics.errors`); of stress, where they have it.
+        """Errors against the labels of the frames (:func:`~dcnn.atoms.label_errors.errors`), of stress, too.
 
         ``frames`` that are no :class:`Dataset` are in eV and Å.
         """

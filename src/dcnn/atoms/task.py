@@ -19,7 +19,7 @@ from dcnn.atoms.data.fingerprint import save_split
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces
 from dcnn.atoms.frames import SPLIT, split_frames
-from dcnn.atoms.metrics import errors
+from dcnn.atoms.label_errors import errors, errors_of_nothing
 from dcnn.atoms.models import build
 from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
@@ -113,7 +113,10 @@ class AtomsTask:
         return found
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
-        """MAE of total energies and of force components, and EFwT: the share of frames within both thresholds."""
+        """MAE of total energies and of force components, EFwT: the share of frames within both thresholds.
+
+        Of the test frames also the errors of zero forces and of the mean energy.
+        """
         energy_errors, force_errors, systems = [], [], []
         for batch in self._batches_of(split):
             with torch.no_grad():  # nothing is differentiated beyond the forces
@@ -125,7 +128,10 @@ class AtomsTask:
             energy_errors.append((energy.double() - batch.energy) * unit_eV)
             force_errors.append((forces.double() - batch.forces.double()) * unit_eV)
             systems.append(batch.system)
-        return dict(errors(energy_errors, force_errors, systems))
+        found = dict(errors(energy_errors, force_errors, systems))
+        if split == "test":
+            found |= errors_of_nothing(self.frames["train"], self.frames["test"], self.energy_unit_eV)
+        return found
 
     def audit(self, network: nn.Module) -> Audit:
         """The audit of one training batch with labels as they are trained on."""
@@ -158,6 +164,9 @@ class AtomsTask:
 
     def state(self) -> dict[str, Any]:
         return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV, "elements": self.elements}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Batches follow from seed and epoch alone."""
 
     def _batches_of(self, split: str, size: int = 50) -> list[AtomsBatch]:
         if split not in self._evaluation:

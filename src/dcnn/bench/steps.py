@@ -14,8 +14,9 @@ from dcnn.losses import term_values
 from dcnn.train.config import Stage
 from dcnn.train.cpu import prepare_cpu
 from dcnn.train.graphs import graph_step
+from dcnn.train.loop import Task
 from dcnn.train.optim import make_optimizer
-from dcnn.train.step import Residuals, Task
+from dcnn.train.step import Residuals
 
 LEARNING_RATE = 1e-3  # of both sides of a comparison, so that both update their weights alike
 KINDS = ("eager", "traced", "compiled")
@@ -37,7 +38,7 @@ def training_step(task: Task, batches: Sequence[Any], kind: str) -> Callable[[],
     parameters = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = make_optimizer(Stage(learning_rate=LEARNING_RATE), parameters)
     module, turn = Residuals(task), cycle(batches)
-    graph = graph_step(kind, module, task.terms, task.weighting, 1, logging.getLogger(__name__), len(batches) - 1)
+    graph = graph_step(kind, module, task.terms, task.weighting, logging.getLogger(__name__), len(batches) - 1)
     if graph is None and kind != "eager":
         raise DcnnError(f"there is no {kind} step of this network (batch statistics, or weights that depend on values)")
     if graph is not None:

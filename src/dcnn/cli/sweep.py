@@ -23,13 +23,13 @@ def sweep(
         list[str], typer.Argument(help="key=choice(a,b), uniform(a,b), loguniform(a,b), randint(a,b), or key=value")
     ],
     samples: Annotated[int, typer.Option(help="number of trials")] = 20,
-    recipe: Annotated[str, typer.Option(help="best, paper or original")] = "best",
+    recipe: Annotated[str | None, typer.Option(help="best if not given, nor in config.yaml")] = None,
     model: Annotated[str | None, typer.Option(help="network of a potential")] = None,
     epochs: Annotated[int | None, typer.Option(help="budget of a trial that is not stopped, in epochs")] = None,
     minutes: Annotated[float | None, typer.Option(help="budget of a trial that is not stopped, in minutes")] = None,
     seed: Annotated[int, typer.Option(help="of the trials and of what is drawn")] = 0,
     on: Annotated[str, typer.Option(help="local, ray (embedded), ray:HOST:PORT or ray://HOST:PORT")] = "local",
-    jobs: Annotated[int, typer.Option(help="trials at the same time on this machine")] = 2,
+    jobs: Annotated[int | None, typer.Option(help="trials at the same time on this machine; 2 if not given")] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="folder of the trials and best.yaml")] = "runs/sweep",
     as_json: Annotated[bool, typer.Option("--json", help="print all trials as JSON")] = False,
 ) -> None:

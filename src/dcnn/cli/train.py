@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from lightning.fabric.utilities.rank_zero import rank_zero_only
 from rich.console import Console as RichConsole
 
 from dcnn.report import write_run_page
 from dcnn.results import fit_config, resolve, resume_run
 from dcnn.train.console import TerminalConsole
+from dcnn.train.processes import is_first
 
 
 def train(
@@ -24,7 +24,9 @@ def train(
         int | None, typer.Option(help="of weights and order of batches (the split has data.split_seed)")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="run folder")] = None,
-    resume: Annotated[Path | None, typer.Option(help="go on with this run folder")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="go on with this run folder; training.epochs=… and the like give a new budget")
+    ] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="write report.html in the run folder")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="print result.json")] = False,
 ) -> None:
@@ -34,13 +36,19 @@ def train(
     """
     console = TerminalConsole(RichConsole(stderr=as_json))
     if resume is not None:
-        result = resume_run(resume, console)
+        pairs = [word for word in (target, *(overrides or [])) if word is not None]
+        given = {"--recipe": recipe, "--model": model, "--seed": seed, "--output": output}
+        if ignored := [name for name, value in given.items() if value is not None]:
+            raise typer.BadParameter(f"{', '.join(ignored)} would change nothing: the run folder has its configuration")
+        result = resume_run(resume, console, pairs)
     else:
         if target is None:
             raise typer.BadParameter("give a data file, a config.yaml or the name of a PDE (or --resume RUN)")
         config = resolve(target, recipe, overrides or [], model=model, seed=seed)
         result = fit_config(config, output, console=console)
-    if page and getattr(rank_zero_only, "rank", 0) in (None, 0):  # under torchrun every process comes here
+    if not is_first():  # under torchrun every process comes here
+        page = as_json = False
+    if page:
         console.console.print(f"report: {write_run_page(result.folder, trust=True)}", soft_wrap=True, highlight=False)
     if as_json:
         typer.echo(json.dumps(result.values, indent=2))

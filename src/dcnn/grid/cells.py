@@ -6,19 +6,21 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dcnn.atoms.config import AtomsConfig
+from dcnn.atoms.data.fingerprint import fingerprint
+from dcnn.atoms.data.load import data_files
+from dcnn.errors import InputError
 from dcnn.pde.config import PdeConfig
 from dcnn.safe_files import write_whole
 from dcnn.train import Run
 
-#: Settings that may name a file whose content is part of the run.
-FILES = (("data", "path"), ("data", "test"), ("data", "split"), ("problem", "reference"), ("problem", "name"))
-WHOLE = 1 << 28  # bytes of a file that is read from end to end; of a longer one, 256 pieces
-PIECE = 1 << 16
+#: Settings that may name files whose content is part of the run: frames, and others.
+FRAMES = (("data", "path"), ("data", "test"))
+FILES = (("data", "split"), ("problem", "reference"), ("problem", "name"), ("model", "name"))
 
 
 @dataclass(frozen=True)
@@ -35,38 +37,25 @@ class GridCell:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the whole configuration and of the content of the files that it names."""
+        """SHA-256 of the whole configuration and of the fingerprints of the files that it names."""
         values = self.config.to_dict()
-        named = [values.get(section, {}).get(key) for section, key in FILES]
-        contents = [content_digest(name) for name in named if isinstance(name, str) and Path(name).exists()]
-        text = json.dumps([values, contents], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        frames = [values.get(section, {}).get(key) for section, key in FRAMES]
+        others = [str(values.get(section, {}).get(key)).partition(":")[0] for section, key in FILES]
+        contents = [fingerprint(name) for name in frames if isinstance(name, (str, list)) and _is_there(name)]
+        contents += [fingerprint(files) for name in others if (files := _files_of(Path(name)))]
+        return hashlib.sha256(json.dumps([values, contents], sort_keys=True).encode()).hexdigest()
 
 
-def content_digest(name: str) -> str:
-    """SHA-256 of a file, or of all files below a folder with their names."""
-    root = Path(name)
-    files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
-    found = [_file_digest(path, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    if root.is_file():
-        return found[0]
-    named = [[path.relative_to(root).as_posix(), digest] for path, digest in zip(files, found, strict=True)]
-    return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+def _is_there(frames: Any) -> bool:
+    """A file that is missing here is the affair of the worker, which may see it or refuses it."""
+    try:
+        return bool(data_files(frames))
+    except InputError:
+        return False
 
 
-@cache
-def _file_digest(path: Path, size: int, stamp: int) -> str:
-    """`stamp` is in the key of the cache: all cells of a grid read the same file."""
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        if size <= WHOLE:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        else:
-            for piece in range(256):
-                file.seek(piece * (size - PIECE) // 255)
-                digest.update(file.read(PIECE))
-    return digest.hexdigest()
+def _files_of(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] if path.is_file() else []
 
 
 def collect(cell: GridCell, folder: Path) -> dict[str, Any]:

@@ -19,6 +19,9 @@ from dcnn.train.text import to_yaml
 #: How often a run that dies is started again from its last checkpoint.
 RETRIES = 2
 
+#: Runs at the same time on this machine.
+JOBS = 2
+
 Watch = Callable[[list[str], int], None]
 
 
@@ -26,7 +29,7 @@ def run(
     cells: Sequence[GridCell],
     folder: str | Path,
     on: str = "local",
-    jobs: int = 2,
+    jobs: int | None = None,
     watch: Watch = lambda running, done: None,
 ) -> list[dict[str, Any]]:
     """Runs every cell in `folder/<cell>` and returns {labels, folder, status, test, …} of each, in order.
@@ -34,7 +37,7 @@ def run(
     folder: a path, or an fsspec URL such as s3://bucket/grid, to which every run is copied while it trains; the
     "folder" of a result is then its copy on this machine, below ``local_copy(folder)``.
     on: "local"; "ray", an embedded Ray; "ray:HOST:PORT" or "ray://HOST:PORT", a cluster.
-    jobs: cells at the same time on this machine; a cluster runs as many as it has room for.
+    jobs: cells at the same time on this machine, 2 if not given; a cluster runs as many as it has room for.
 
     Finished cells are kept, interrupted ones go on from their last checkpoint. `watch` is called about twice a second
     with the names of the running cells and the number of finished ones.
@@ -47,7 +50,7 @@ def compute(
     cells: Sequence[GridCell],
     folder: str | Path,
     on: str = "local",
-    jobs: int = 2,
+    jobs: int | None = None,
     watch: Watch = lambda running, done: None,
     lagging: Callable[[list[str]], Iterable[str]] = lambda running: (),
 ) -> None:
@@ -57,8 +60,10 @@ def compute(
     on; input that it refuses ends the grid at once. A cell whose loss diverged is a result like any other.
     """
     check(on)
-    if jobs < 1:
-        raise InputError(f"--jobs {jobs}: at least one run must be possible at a time")
+    if jobs is not None and (jobs < 1 or on not in ("local", "ray")):
+        why = "at least one run must be possible at a time" if jobs < 1 else "a cluster runs as many as it has room for"
+        raise InputError(f"--jobs {jobs}: {why}")
+    jobs = jobs or JOBS
     store = Store(folder if is_url(folder) else Path(folder).resolve())
     kept = store.names_with("result.json")
     orders = [_order(cell, store) for cell in cells if cell.name not in kept]

@@ -67,5 +67,6 @@ class RayWorkers:
             known = isinstance(error.cause, (InputError, CellError))
             return error.cause if known else CellError(f"{order.where}: {error.cause}")
         except errors.RayError as error:
-            return CellError(f"{order.where}: its worker was lost ({str(error).strip().splitlines()[0]})")
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            return CellError(f"{order.where}: its worker was lost ({reason})")
         return None

@@ -36,15 +36,15 @@ class SearchPlan:
     """What is searched: a target, its recipe, what all trials share, and the space of the rest."""
 
     target: str
-    recipe: str
+    recipe: str | None
     model: str | None
     seed: int
     fixed: tuple[str, ...]
     space: Space
 
     def config(self, sample: dict[str, Any]) -> AtomsConfig | PdeConfig:
-        words = [*self.fixed, *overrides(sample)]
-        return resolve(self.target, self.recipe, words, model=self.model, seed=self.seed)
+        words = [*self.fixed, *overrides(sample), *([f"recipe={self.recipe}"] if self.recipe else [])]
+        return resolve(self.target, None, words, model=self.model, seed=self.seed)
 
     def cells(self, samples: int) -> list[tuple[GridCell, dict[str, Any]]]:
         """The trials and what was drawn for them: the first ones of a longer search are those of a shorter one."""
@@ -54,7 +54,7 @@ class SearchPlan:
 
 
 def define(
-    target: str, pairs: Sequence[str], recipe: str = "best", model: str | None = None, seed: int = 0
+    target: str, pairs: Sequence[str], recipe: str | None = None, model: str | None = None, seed: int = 0
 ) -> SearchPlan:
     """A search from the words of the command line, checked."""
     space, fixed = split_space(pairs)
@@ -71,7 +71,7 @@ def run_search(
     folder: str | Path,
     samples: int,
     on: str = "local",
-    jobs: int = 2,
+    jobs: int | None = None,
     watch: engine.Watch = lambda running, done: None,
 ) -> list[dict[str, Any]]:
     """Trains `samples` trials in `folder/trial-…`, writes best.yaml, and returns the trials, best first.

@@ -1,9 +1,10 @@
 """The paper's tables and figures: its numbers, one definition each, and what our runs say beside them."""
 
 from dcnn.paper.definitions import EXPERIMENTS, MOLECULES, SCALES, Experiment, get
-from dcnn.paper.outcome import agreement, identifying, page_keys, rows
+from dcnn.paper.outcome import agreement, identifying, rows, terms, to_dict
 from dcnn.paper.plan import Options, Plan, plan
-from dcnn.paper.published import ENERGY, FORCES, published
+from dcnn.paper.published import published
+from dcnn.results.metrics import ENERGY, FORCES
 
 __all__ = [
     "ENERGY",
@@ -17,8 +18,9 @@ __all__ = [
     "agreement",
     "get",
     "identifying",
-    "page_keys",
     "plan",
     "published",
     "rows",
+    "terms",
+    "to_dict",
 ]

@@ -42,7 +42,7 @@ class Experiment:
     minutes: float
     models: tuple[str, ...] = ()
     molecules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    sweep: Varied | None = None
+    varied: Varied | None = None
     problem: str = ""
     steps: int = 0
     terms: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ _ALL = (
         minutes=3.0,
         models=("schnet",),
         molecules={"smoke": _ETHANOL, "small": ("aspirin",), "paper": ("aspirin",)},
-        sweep=Varied("beta", "loss.forces.weight", dict.fromkeys(SCALES, _BETAS), "weight of the forces β"),
+        varied=Varied("beta", "loss.forces.weight", dict.fromkeys(SCALES, _BETAS), "weight of the forces β"),
     ),
     Experiment(
         "table1",
@@ -174,7 +174,7 @@ _ALL = (
         minutes=3.0,
         models=("schnet",),
         molecules={"smoke": _ETHANOL, "small": _ETHANOL, "paper": MOLECULES},
-        sweep=Varied(
+        varied=Varied(
             "frames",
             "data.train",
             {

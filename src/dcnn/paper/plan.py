@@ -69,6 +69,9 @@ def plan(experiment: Experiment, options: Options) -> Plan:
         raise unknown("fidelity", options.fidelity, ("text", "scripts"))
     if options.seeds is not None and options.seeds < 1:
         raise InputError(f"--seeds {options.seeds}: at least one seed is needed")
+    if options.data is not None and (options.scale == "smoke" or experiment.kind == "pde"):
+        what = "the frames of the package" if experiment.kind != "pde" else "dcnn's own solvers"
+        raise InputError(f"--data {options.data}: {experiment.name} at {options.scale} takes {what}; leave it out")
     if options.minutes is not None and options.scale == "paper":
         raise InputError("the paper scale has the paper's number of epochs; leave --minutes out or use --scale small")
     make = {"molecules": _molecules, "oxides": _oxides, "pde": _pde}[experiment.kind]
@@ -79,11 +82,11 @@ def plan(experiment: Experiment, options: Options) -> Plan:
 
 
 def _molecules(experiment: Experiment, options: Options) -> tuple[list[GridCell], str]:
-    scale, sweep = options.scale, experiment.sweep
+    scale, varied = options.scale, experiment.varied
     names = _chosen("molecule", options.molecules, experiment.molecules[scale], MOLECULES)
     models = _chosen(f"network of {experiment.name}", options.models, experiment.models, experiment.models)
-    values: Sequence[float | None] = sweep.values[scale] if sweep else [None]
-    resized = sweep is not None and sweep.key == "data.train"
+    values: Sequence[float | None] = varied.values[scale] if varied else [None]
+    resized = varied is not None and varied.key == "data.train"
     cells, words = [], []
     for name in names:
         wanted = [v for v in values if not (resized and scale == "paper") or v * 1.25 <= _conformations(name)]  # type: ignore[operator]
@@ -96,9 +99,9 @@ def _molecules(experiment: Experiment, options: Options) -> tuple[list[GridCell]
             assert source is not None
             words.append(source.words)
             for model, recipe, seed in product(models, _recipes(experiment, options), _seeds(options)):
-                changed = parse_overrides([f"{sweep.key}={value:g}"]) if sweep and value is not None else {}
+                changed = parse_overrides([f"{varied.key}={value:g}"]) if varied and value is not None else {}
                 config = _potential(experiment, options, source, model, recipe, seed, 1e6, changed)
-                swept = {sweep.label: value} if sweep else {}
+                swept = {varied.label: value} if varied else {}
                 cells.append(
                     GridCell({"molecule": name, "model": model, "recipe": recipe, **swept, "seed": seed}, config)
                 )

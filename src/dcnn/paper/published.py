@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from dcnn.atoms.metrics import KCAL_MOL_EV
+from dcnn.atoms.label_errors import KCAL_MOL_EV
+from dcnn.results.metrics import ENERGY, FORCES
 
-ENERGY, FORCES = "energy_mae_kcal_mol", "force_mae_kcal_mol_A"
 Identity = tuple[Any, ...]
 
 

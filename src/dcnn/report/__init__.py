@@ -2,7 +2,7 @@
 
 from dcnn.report.chart import Chart, Figure
 from dcnn.report.curves import series_figure
-from dcnn.report.page import write_page, write_run_page
+from dcnn.report.page import write_page, write_rows_page, write_run_page
 from dcnn.report.table import Table
 
-__all__ = ["Chart", "Figure", "Table", "series_figure", "write_page", "write_run_page"]
+__all__ = ["Chart", "Figure", "Table", "series_figure", "write_page", "write_rows_page", "write_run_page"]

@@ -11,10 +11,10 @@ import torch
 from ase.data import chemical_symbols
 
 from dcnn.atoms import Batcher, Dataset, Structure, energy_and_forces
-from dcnn.atoms.metrics import KCAL_MOL_EV
+from dcnn.atoms.label_errors import KCAL_MOL_EV
 from dcnn.atoms.task import AtomsTask
 from dcnn.report.chart import Array, Chart, Figure
-from dcnn.report.numbers import short
+from dcnn.results.metrics import short
 
 MOST_FRAMES, FEWEST_FRAMES = 300, 20
 MOST_ATOMS = 3000  # of all frames together, so that a page takes seconds for large molecules too

@@ -12,8 +12,8 @@ from markupsafe import Markup, escape
 from numpy.typing import ArrayLike, NDArray
 
 from dcnn.report import raster
-from dcnn.report.numbers import short
 from dcnn.report.ticks import ticks
+from dcnn.results.metrics import short
 
 WIDTH, HEIGHT = 360, 252
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dcnn.report.chart import BOTTOM, COLOURS, Chart, Figure
-from dcnn.report.entries import ReportedRun, RunGroup
-from dcnn.report.summary import Row
-from dcnn.results.metrics import METRICS
+from dcnn.report.entries import ReportedRun, entries_of, label_of
+from dcnn.results.metrics import BY_NAME, METRICS
+from dcnn.results.statistics import ResultRow
 
 MOST_POINTS = 120  # of one curve
 _NAMES = {metric.name: metric.label for metric in METRICS} | {
@@ -40,27 +40,26 @@ def term_curves(entry: ReportedRun) -> list[Figure]:
     return figures
 
 
-def validation_curves(groups: Sequence[RunGroup]) -> list[Figure]:
-    """Validation errors over the steps, data by data; one colour a group, one line a seed."""
+def validation_curves(rows: Sequence[ResultRow]) -> list[Figure]:
+    """Validation errors over the steps, data by data; one colour a row, one line a seed."""
     figures: list[Figure] = []
-    for data, members in _by_data(groups):
+    for data, members in _by_data(rows):
         looks = colouring(members)
-        for name in _validated(members):
+        for name in _validated(entries_of(members)):
             if name in ("mse", "nrmse_domain") or name.startswith("nrmse_"):
                 continue  # in each run's own charts
             chart = Chart("training step", _NAMES.get(name, name.replace("_", " ")), log_y=True)
-            for group, (colour, label) in zip(members, looks, strict=True):
-                for entry in group.entries:
+            for row, (colour, label) in zip(members, looks, strict=True):
+                for entry in entries_of([row]):
                     _curve(chart, entry, f"validation_{name}", colour, label, "line")
-            _finish(figures, chart, _validation_title(name) + data, members if name == "nrmse" else [])
+            _finish(figures, chart, name, entries_of(members), data)
     return figures
 
 
 def own_validation_curves(entry: ReportedRun) -> list[Figure]:
     """Validation errors of one run: errors of one family (nRMSE of every field, residuals) share a chart."""
-    group = RunGroup(entry.data, entry.model, entry.recipe, "", (entry,))
     families: dict[str, list[str]] = {}
-    for name in _validated([group]):
+    for name in _validated([entry]):
         families.setdefault(next((f for f in ("nrmse", "residual_rms") if name.startswith(f)), name), []).append(name)
     figures: list[Figure] = []
     for family, names in families.items():
@@ -69,47 +68,45 @@ def own_validation_curves(entry: ReportedRun) -> list[Figure]:
             own = name.removeprefix(family).strip("_").replace("_", " ")
             label = {"": "last 20 times", "domain": "all times"}.get(own, own) if family == "nrmse" else own
             _curve(chart, entry, f"validation_{name}", n, label, "line")
-        _finish(figures, chart, _validation_title(family), [group] if family == "nrmse" else [])
+        _finish(figures, chart, family, [entry])
     return figures
 
 
-def _validated(groups: Sequence[RunGroup]) -> list[str]:
+def _validated(entries: Sequence[ReportedRun]) -> list[str]:
     """Names of the validation errors; not those in other units, nor what does not change."""
-    columns = dict.fromkeys(c for g in groups for entry in g.entries for row in entry.metrics[:1] for c in row)
+    columns = dict.fromkeys(c for entry in entries for row in entry.metrics[:1] for c in row)
     names = [c.removeprefix("validation_") for c in columns if c.startswith("validation_")]
-    return [n for n in names if n not in ("efwt", "constant_nrmse") and not n.endswith(("_eV", "_eV_A"))]
+    fixed = {"efwt", "unit_loss", *(metric.baseline[0] for metric in METRICS if metric.baseline)}
+    return [name for name in names if name not in fixed and not name.endswith(("_eV", "_eV_A"))]
 
 
-def _finish(figures: list[Figure], chart: Chart, title: str, with_constant: Sequence[RunGroup]) -> None:
-    constant = _constant(with_constant)
-    if constant is not None:
-        chart.level(constant, 7, "best constant fields")
-    if not chart.empty:
-        figures.append(chart.figure(title))
-
-
-def _by_data(groups: Sequence[RunGroup]) -> list[tuple[str, list[RunGroup]]]:
-    """(", name" if there are several, groups) of every data set."""
-    names = list(dict.fromkeys(group.data for group in groups))
-    return [(f", {name}" if len(names) > 1 else "", [g for g in groups if g.data == name]) for name in names]
-
-
-def colouring(groups: Sequence[RunGroup]) -> list[tuple[int, str]]:
-    """(colour, legend) of every group: each its own while colours last, one a recipe beyond that."""
-    if len(groups) <= COLOURS:
-        return [(n, group.label(groups)) for n, group in enumerate(groups)]
-    recipes = list(dict.fromkeys(group.recipe for group in groups))
-    return [(recipes.index(group.recipe), group.recipe) for group in groups]
-
-
-def _validation_title(name: str) -> str:
+def _finish(figures: list[Figure], chart: Chart, name: str, entries: Sequence[ReportedRun], data: str = "") -> None:
+    """Adds the chart, if there is anything on it, with a line at the error of what has learnt nothing."""
+    if chart.empty:
+        return
+    metric = BY_NAME.get(name)
+    nothing = metric.baseline_of(entry.test for entry in entries) if metric else None
+    if nothing is not None and metric is not None and metric.baseline is not None:
+        chart.level(nothing, 7, metric.baseline[1])
     title = _NAMES.get(name, name.replace("_", " ")).split(" (")[0]
-    return title[0].upper() + title[1:] if name in ("loss", "residual_rms") else f"Validation {title}"
+    title = title[0].upper() + title[1:] if name in ("loss", "residual_rms") else f"Validation {title}"
+    figures.append(chart.figure(title + data))
 
 
-def _constant(groups: Sequence[RunGroup]) -> float | None:
-    found = [e.test["constant_nrmse"] for g in groups for e in g.entries if e.test.get("constant_nrmse") is not None]
-    return found[0] if found else None
+def _by_data(rows: Sequence[ResultRow]) -> list[tuple[str, list[ResultRow]]]:
+    """(", name" if there are several, rows) of every data set."""
+    by = [entries_of([row])[0].data for row in rows]
+    names = list(dict.fromkeys(by))
+    several = len(names) > 1
+    return [(f", {n}" if several else "", [r for r, d in zip(rows, by, strict=True) if d == n]) for n in names]
+
+
+def colouring(rows: Sequence[ResultRow]) -> list[tuple[int, str]]:
+    """(colour, legend) of every row: each its own while colours last, one a recipe beyond that."""
+    if len(rows) <= COLOURS:
+        return [(n, label_of(row, rows)) for n, row in enumerate(rows)]
+    recipes = list(dict.fromkeys(row.labels["recipe"] for row in rows))
+    return [(recipes.index(row.labels["recipe"]), row.labels["recipe"]) for row in rows]
 
 
 def _curve(chart: Chart, entry: ReportedRun, column: str, colour: int, label: str, style: str) -> None:
@@ -129,18 +126,17 @@ def _column(rows: Sequence[Mapping[str, float]], name: str) -> list[float]:
     return [row.get(name, math.nan) for row in rows]
 
 
-def at_a_glance(rows: Sequence[Row]) -> list[Figure]:
-    """Data by data, one chart an error: a row for each group, a dot for each seed, a stroke at the mean.
+def at_a_glance(rows: Sequence[ResultRow]) -> list[Figure]:
+    """Data by data, one chart an error: a line for each row, a dot for each seed, a stroke at the mean.
 
-    A ring stands where the published number is.
+    A ring stands where the published number is, a dashed line where what has learnt nothing is.
     """
     figures = []
-    for data, groups in _by_data([row.group for row in rows]):
-        looks = colouring(groups)
-        names = [_shortened(group.label(groups)) for group in groups]
-        members = [row for row in rows if row.group in groups]
+    for data, members in _by_data(rows):
+        looks = colouring(members)
+        names = [_shortened(label_of(row, members)) for row in members]
         for index, metric in enumerate(cell.metric for cell in rows[0].cells):
-            if metric.name in ("efwt", "constant_nrmse"):
+            if metric.name == "efwt" or not metric.compared:
                 continue
             chart = _strips(metric.label, names)
             for n, (row, (colour, _)) in enumerate(zip(members, looks, strict=True)):
@@ -151,6 +147,9 @@ def at_a_glance(rows: Sequence[Row]) -> list[Figure]:
                         chart.points([cell.stat.mean], [n], colour, style="tick")
                 if cell.published is not None:
                     chart.points([cell.published], [n], 7, "published", "ring")
+            nothing = metric.baseline_of(entry.test for entry in entries_of(members))
+            if nothing is not None and metric.baseline is not None and not chart.empty:
+                chart.line([nothing, nothing], [-0.5, len(members) - 0.5], 7, metric.baseline[1], "dashed")
             if not chart.empty:
                 figures.append(chart.figure(f"Test {metric.title}{data}"))
     return figures

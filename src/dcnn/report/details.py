@@ -14,8 +14,9 @@ from dcnn.report.chart import Figure
 from dcnn.report.curves import own_validation_curves, term_curves
 from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
-from dcnn.report.numbers import duration, short
+from dcnn.report.ticks import duration
 from dcnn.results import TrainedRun
+from dcnn.results.metrics import short
 from dcnn.train.text import to_yaml
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dcnn.errors import InputError
 from dcnn.results import config_of
-from dcnn.results.metrics import METRICS, Metric
+from dcnn.results.metrics import Metric
+from dcnn.results.statistics import ResultRow
 from dcnn.train import Run
 from dcnn.train.config import RunConfig
 
+LABELS = ("data", "model", "recipe", "variant")
 _NOT_A_VARIANT = ("seed", "recipe", "training.threads", "training.loggers", "training.devices")
 
 
@@ -73,35 +75,22 @@ class ReportedRun:
         return self.run.metrics()
 
 
-@dataclass(frozen=True)
-class RunGroup:
-    """Runs that differ in nothing but their seed."""
+def entries_of(rows: Iterable[ResultRow]) -> list[ReportedRun]:
+    return [run["entry"] for row in rows for run in row.runs]
 
-    data: str
-    model: str
-    recipe: str
-    variant: str
-    entries: tuple[ReportedRun, ...] = field(repr=False)
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What published numbers are looked up by: (data, model, recipe), and the variant if there is one."""
-        return (self.data, self.model, self.recipe, *([self.variant] if self.variant else []))
+def label_of(row: ResultRow, others: Sequence[ResultRow]) -> str:
+    """The labels that tell this row from the others."""
+    parts = [str(value) for key, value in row.labels.items() if len({other.labels[key] for other in others}) > 1]
+    return " · ".join(part for part in parts if part) or row.labels["recipe"]
 
-    def label(self, others: Sequence[RunGroup]) -> str:
-        """The parts of the key that tell this group from the others."""
-        columns = zip(*((g.data, g.model, g.recipe, g.variant) for g in others), strict=True)
-        own = (self.data, self.model, self.recipe, self.variant)
-        parts = [part for part, column in zip(own, columns, strict=True) if len(set(column)) > 1 and part]
-        return " · ".join(parts) or self.recipe
 
-    @property
-    def typical(self) -> ReportedRun:
-        """The run with the middle error: what a page looks at closely."""
-        metric = ranking(self.entries)
-        scored = [(e.error(metric), n) for n, e in enumerate(self.entries)] if metric else []
-        good = sorted((score, n) for score, n in scored if score is not None)
-        return self.entries[good[(len(good) - 1) // 2][1]] if good else self.entries[0]
+def typical(row: ResultRow) -> ReportedRun:
+    """The run with the middle error: what a page looks at closely."""
+    entries = entries_of([row])
+    scored = [(e.error(row.cells[0].metric), n) for n, e in enumerate(entries)] if row.cells else []
+    good = sorted((score, n) for score, n in scored if score is not None)
+    return entries[good[(len(good) - 1) // 2][1]] if good else entries[0]
 
 
 def find_runs(paths: Iterable[Path | str]) -> list[ReportedRun]:
@@ -120,14 +109,14 @@ def find_runs(paths: Iterable[Path | str]) -> list[ReportedRun]:
     return list(found.values())
 
 
-def groups(entries: Sequence[ReportedRun]) -> list[RunGroup]:
-    """Runs that share everything but the seed, in the order in which they were given.
+def records(entries: Sequence[ReportedRun]) -> list[dict[str, Any]]:
+    """What :func:`dcnn.results.statistics.summarise` takes, labelled by data, model, recipe and variant.
 
-    Runs of the same data, model and recipe whose configurations differ (a weight, a number of frames) become
-    groups of their own, told apart by the keys that differ.
+    Runs of the same data, model and recipe whose configurations differ (a weight, a number of frames) have variants,
+    named by the keys that differ.
     """
     flat = {id(e): flatten(e.config.to_dict()) for e in entries}
-    found: dict[tuple[str, str, str, str], list[ReportedRun]] = {}
+    found = []
     for entry in entries:
         name = (entry.data, entry.model, entry.recipe)
         same = [flat[id(e)] for e in entries if (e.data, e.model, e.recipe) == name]
@@ -135,8 +124,9 @@ def groups(entries: Sequence[ReportedRun]) -> list[RunGroup]:
         keys = dict.fromkeys(key for other in same for key in other if key not in _NOT_A_VARIANT)
         differing = [key for key in keys if any(other.get(key) != mine.get(key) for other in same)]
         variant = ", ".join(f"{key}={mine.get(key)}" for key in differing[:3])
-        found.setdefault((*name, variant), []).append(entry)
-    return [RunGroup(*key, entries=tuple(members)) for key, members in found.items()]
+        labels = dict(zip(LABELS, (*name, variant), strict=True))
+        found.append({**labels, "seed": entry.seed, "status": entry.status, "test": entry.test, "entry": entry})
+    return found
 
 
 def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -149,14 +139,3 @@ def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
         name = f"{before}{key}"
         flat |= flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return flat
-
-
-def shown_metrics(entries: Sequence[ReportedRun]) -> list[Metric]:
-    """The errors of `METRICS` that at least one run has."""
-    return [metric for metric in METRICS if any(metric.name in entry.test for entry in entries)]
-
-
-def ranking(entries: Sequence[ReportedRun]) -> Metric | None:
-    """The error by which runs are put in order."""
-    shown = shown_metrics(entries)
-    return shown[0] if shown else None

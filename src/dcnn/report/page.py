@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dcnn.report.chart import Figure
 from dcnn.report.curves import at_a_glance, validation_curves
 from dcnn.report.details import examine
-from dcnn.report.entries import ReportedRun, RunGroup, find_runs, groups, ranking, shown_metrics
-from dcnn.report.numbers import duration, short
-from dcnn.report.summary import Published, Row, summarise
+from dcnn.report.entries import LABELS, ReportedRun, entries_of, find_runs, label_of, records, typical
 from dcnn.report.table import Table
+from dcnn.report.ticks import duration
+from dcnn.results.metrics import short, shown_metrics
+from dcnn.results.statistics import ResultRow, summarise
 from dcnn.safe_files import write_whole
 
 MOST_BYTES = 1_900_000
-_PARTS = ("data", "model", "recipe")
 MOST_SECTIONS = 12  # runs that are looked at closely; each takes seconds and about 100 kB
 
 
@@ -26,49 +27,61 @@ def write_page(
     runs: Sequence[Path | str],
     path: Path | str,
     title: str = "",
-    published: Published | None = None,
+    published: Mapping[tuple[str, ...], Mapping[str, float]] | None = None,
+    *,
+    reference: str = "original",
+    paired: bool = False,
+    **more: Any,
+) -> Path:
+    """Writes `path`: a table of all runs, their learning curves, and a close look at one run of each kind.
+
+    runs: run folders, or folders that hold them. published: numbers to stand beside ours, by (data, model, recipe) or
+    (data, model, recipe, variant) → {"force_mae_kcal_mol_A": 0.68, …}. reference: the recipe that the others are
+    compared with; where it was not run, the best. paired: they are compared seed by seed. more: see
+    :func:`write_rows_page`.
+    """
+    known = {(*key, "")[: len(LABELS)]: errors for key, errors in (published or {}).items()}
+    return write_rows_page(summarise(records(find_runs(runs)), LABELS, reference, known, paired), path, title, **more)
+
+
+def write_rows_page(
+    rows: Sequence[ResultRow],
+    path: Path | str,
+    title: str = "",
     *,
     figures: Sequence[Figure] = (),
     tables: Sequence[Table] = (),
-    reference: str = "original",
     command: str | None = None,
     note: str = "",
     trust: bool = False,
     model: Any = None,
 ) -> Path:
-    """Writes `path`: a table of all runs, their learning curves, and a close look at one run of each kind.
+    """The page of results that are summarised already; each run of a row has an "entry" or names its "folder".
 
-    runs: run folders, or folders that hold them. title: made from the runs if not given. published: numbers to
-    stand beside ours, by (data, model, recipe) or (data, model, recipe, variant) → {"force_mae_kcal_mol_A": 0.68, …}.
-    figures: shown after the table, e.g. from :func:`series_figure`. tables: shown before them. reference: the
-    recipe that the others are compared with; where it was not run, the best.
-    command: what was typed to get all this. trust: Python files that the runs name may be run for their predictions.
-    model: the network or problem of a run that was given it as an object.
+    title: made from the runs if not given. figures: shown after the table, e.g. from :func:`series_figure`. tables:
+    shown before them. command: what was typed to get all this. trust: Python files that the runs name may be run for
+    their predictions. model: the network or problem of a run that was given it as an object.
     """
-    entries = find_runs(runs)
-    kinds = groups(entries)
+    rows = [replace(row, runs=tuple(_with_entry(run) for run in row.runs)) for row in rows]
     # The best first: they are what a reader opens, and what is kept if the page gets too long.
-    order = sorted(kinds, key=_score)[:MOST_SECTIONS]
-    alone = len(kinds) == 1
-    sections = [examine(kind.typical, _title(kind, kinds), alone, trust, model) for kind in order]
-    rows = summarise(kinds, published, reference)
-    context = _context(entries, rows, title or _heading(kinds)) | {
+    order = sorted(rows, key=_score)[:MOST_SECTIONS]
+    alone = len(rows) == 1
+    sections = [examine(typical(row), _title(row, rows), alone, trust, model) for row in order]
+    context = _context(rows, title or _heading(rows)) | {
         "figures": [*figures, *([] if alone else at_a_glance(rows) if rows[0].cells else [])],
         "tables": tables,
-        "curves": [] if alone else validation_curves(kinds),
+        "curves": [] if alone else validation_curves(rows),
         "command": command,
         "note": note,
-        "left_out": len(kinds) - len(sections),
+        "left_out": len(rows) - len(sections),
     }
     text = _render(sections=sections, **context)
     while len(text.encode()) > MOST_BYTES and sections:
         sections.pop()
         context["left_out"] += 1
         text = _render(sections=sections, **context)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text)
-    return path
+    write_whole(Path(path), text)
+    return Path(path)
 
 
 def write_run_page(folder: Path | str, trust: bool = False) -> Path:
@@ -76,42 +89,55 @@ def write_run_page(folder: Path | str, trust: bool = False) -> Path:
     return write_page([folder], Path(folder) / "report.html", trust=trust)
 
 
-def _heading(kinds: Sequence[RunGroup]) -> str:
+def _with_entry(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    return run if "entry" in run else {**run, "entry": ReportedRun.read(Path(run["folder"]))}
+
+
+def _heading(rows: Sequence[ResultRow]) -> str:
     """What the runs are about: `ethanol: schnet, best`, `advection: original, paper, best`."""
-    data, models, recipes = (list(dict.fromkeys(getattr(k, name) for k in kinds)) for name in _PARTS)
+    data, models, recipes = (
+        list(dict.fromkeys(getattr(e, name) for e in entries_of(rows))) for name in ("data", "model", "recipe")
+    )
     words = [*(models if len(models) == 1 or len(recipes) == 1 else []), *recipes]
     return f"{', '.join(data)}: {', '.join(words)}"
 
 
-def _score(group: RunGroup) -> float:
-    metric = ranking(group.entries)
-    error = group.typical.error(metric) if metric else None
-    if metric is None or error is None:
+def _score(row: ResultRow) -> float:
+    error = typical(row).error(row.cells[0].metric) if row.cells else None
+    if error is None:
         return float("inf")
-    return error if metric.lower_is_better else -error
+    return error if row.cells[0].metric.lower_is_better else -error
 
 
-def _title(group: RunGroup, others: Sequence[RunGroup]) -> str:
+def _title(row: ResultRow, others: Sequence[ResultRow]) -> str:
+    seed, count = typical(row).seed, len(row.runs)
     if len(others) == 1:
-        return "The run" if len(group.entries) == 1 else f"A typical run (seed {group.typical.seed})"
-    seed = f", seed {group.typical.seed} of {len(group.entries)}" if len(group.entries) > 1 else ""
-    return group.label(others) + seed
+        return "The run" if count == 1 else f"A typical run (seed {seed})"
+    return label_of(row, others) + (f", seed {seed} of {count}" if count > 1 else "")
 
 
-def _context(entries: Sequence[ReportedRun], rows: Sequence[Row], title: str) -> dict[str, Any]:
-    metrics = [cell.metric for cell in rows[0].cells]
-    columns = [name for name in ("data", "model", "variant") if len({getattr(r.group, name) for r in rows}) > 1]
-    references = list(dict.fromkeys(row.reference.recipe for row in rows if row.reference))
+def _context(rows: Sequence[ResultRow], title: str) -> dict[str, Any]:
+    entries = entries_of(rows)
+    cells = [cell for row in rows for cell in row.cells]
+    references = list(dict.fromkeys(row.reference.labels["recipe"] for row in rows if row.reference))
     return {
         "title": title,
         "entries": entries,
         "rows": rows,
-        "metrics": metrics,
-        "run_metrics": shown_metrics(entries),
-        "columns": columns,
+        "metrics": [cell.metric for cell in rows[0].cells],
+        "run_metrics": shown_metrics(entry.test for entry in entries),
+        "columns": [k for k in rows[0].labels if k != "recipe" and len({row.labels[k] for row in rows}) > 1],
+        "run_columns": [name for name in ("data", "model") if len({getattr(e, name) for e in entries}) > 1],
         "references": references,
-        "single_seeds": any(c.verdict is not None and c.verdict.beyond is None for row in rows for c in row.cells),
-        "has_published": any(cell.published is not None for row in rows for cell in row.cells),
+        "baselines": [
+            f"{text} {short(value)} {cell.metric.unit}".strip()
+            for cell in rows[0].cells
+            if cell.metric.baseline
+            and (text := cell.metric.baseline[1])
+            and (value := cell.metric.baseline_of(entry.test for entry in entries)) is not None
+        ],
+        "single_seeds": any(cell.verdict is not None and cell.verdict.beyond is None for cell in cells),
+        "has_published": any(cell.published is not None for cell in cells),
         "same_data": entries[0].data if len({e.data for e in entries}) == 1 else None,
         "same_model": entries[0].model if len({e.model for e in entries}) == 1 else None,
         "seconds": sum(entry.values.get("seconds", 0.0) for entry in entries),

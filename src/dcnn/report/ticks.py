@@ -1,10 +1,10 @@
-"""Where an axis has its ticks."""
+"""Where an axis has its ticks, and how a time is written."""
 
 from __future__ import annotations
 
 import math
 
-from dcnn.report.numbers import SUPERSCRIPT, short
+from dcnn.results.metrics import SUPERSCRIPT, short
 
 
 def ticks(low: float, high: float, log: bool) -> list[tuple[float, str]]:
@@ -51,3 +51,14 @@ def _log(low: float, high: float) -> list[tuple[float, str]]:
 def _power(value: float) -> str:
     exponent = round(math.log10(value))
     return {0: "1", 1: "10"}.get(exponent, "10" + str(exponent).translate(SUPERSCRIPT))
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(42.4), duration(600), duration(9000)
+    ('42 s', '10 min', '2 h 30 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -11,13 +12,18 @@ from typing import Any, cast
 import torch
 
 from dcnn.errors import InputError
-from dcnn.results.domains import as_config, build_task, config_of
-from dcnn.train.config import RunConfig
+from dcnn.guard import decoding
+from dcnn.results.domains import as_config, build_task, config_of, parse
+from dcnn.train import checkpoint
+from dcnn.train.config import BUDGET, RunConfig, Training, merge
 from dcnn.train.console import Console
 from dcnn.train.cpu import prepare_cpu
 from dcnn.train.loop import Task, train
-from dcnn.train.processes import end_with_parent, is_first, make_fabric, starts_processes
+from dcnn.train.processes import make_fabric, run_in_processes, starts_processes
 from dcnn.train.run import Result, Run
+from dcnn.train.text import parse_overrides
+
+Build = Callable[[RunConfig, Path | None], Task]  # the folder: of a run that has begun
 
 
 def fit_config(
@@ -26,7 +32,7 @@ def fit_config(
     *,
     resume: bool = False,
     console: Console | None = None,
-    build: Callable[[RunConfig, Path | None], Task] = build_task,
+    build: Build = build_task,
 ) -> Result:
     """Trains what `config` describes in `folder` and returns its result (also folder/result.json).
 
@@ -34,42 +40,78 @@ def fit_config(
     the task of a configuration, for those that hold objects of the caller's.
     """
     config = cast(RunConfig, as_config(config))
-    settings = config.training
+    settings, console = config.training, console or Console()
     run = Run(folder if folder is not None else new_folder(config))
-    fabric = make_fabric(settings, run.folder)
-    if is_first() and not resume:
-        Run.create(run.folder, config)
+    fabric, starts = make_fabric(settings, run.folder), starts_processes(settings)
+    if not starts:
+        fabric.launch()
+        run = Run(fabric.broadcast(run.folder))  # of several processes the first one names the folder
+    first = starts or fabric.is_global_zero
+    _prepare(settings)
+    with run.locked() if first else nullcontext():
+        if first and not resume:
+            Run.create(run.folder, config)
+        if first and resume:
+            run.update(config)
+        fabric.barrier()
+        try:
+            if not starts:
+                task = build(config, run.folder if resume else None)
+                return train(fabric, task, config, run, console if first else Console(), resume)
+            console.start(run.folder, settings)
+            console.note(f"{settings.devices} processes; {run.metrics_file} has a line for every epoch")
+            run_in_processes(fabric, partial(_train, config, run.folder, resume, build), run.folder)
+        except InputError:
+            if first and not resume and not run.last.exists():
+                run.withdraw()
+            raise
+        finally:
+            console.stop()
+        result = run.result()
+        console.finish(result)
+        return result
+
+
+def resume_run(folder: str | Path, console: Console | None = None, overrides: Sequence[str] = ()) -> Result:
+    """Goes on where the last checkpoint of `folder` stands; a finished run is returned as it is.
+
+    overrides: `training.epochs=…`, `.steps` or `.minutes`, a new budget; nothing else can change within a run.
+    """
+    run = Run.open(folder)
+    config = config_of(run)
+    if overrides:
+        wrong = [pair for pair in overrides if pair.partition("=")[0] not in {f"training.{name}" for name in BUDGET}]
+        if wrong:
+            raise InputError(f"{folder}: {', '.join(wrong)}: only the budget of a run can change; begin a new run")
+        config = parse(merge(config.to_dict(), parse_overrides(list(overrides))), str(folder))
+        _check_larger(run, config.training)
+    elif run.result_file.exists():
+        return run.result()
+    return fit_config(config, run.folder, resume=True, console=console)
+
+
+def _check_larger(run: Run, settings: Training) -> None:
+    """A new budget must let the run go on."""
+    if run.result_file.exists() and (status := run.result().status) != "finished":
+        raise InputError(f"{run.folder}: {status}, so that another budget would change nothing")
+    if run.last.exists():
+        with decoding(run.last, "checkpoint of this run"):
+            progress = checkpoint.load(run.last)["progress"]
+            done = {"epochs": progress["epoch"], "steps": progress["step"], "minutes": progress["seconds"] / 60}
+        for name, spent in done.items():
+            if (getattr(settings, name) or math.inf) <= spent:
+                raise InputError(f"{run.folder}: {spent:.4g} {name} are done already; give a larger budget")
+
+
+def _train(config: RunConfig, folder: Path, resume: bool, build: Build, fabric: Any) -> None:
+    _prepare(config.training)
+    train(fabric, build(config, folder if resume else None), config, Run(folder), Console(), resume)
+
+
+def _prepare(settings: Training) -> None:
     prepare_cpu()
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    with run.locked() if is_first() else nullcontext():
-        if starts_processes(settings):
-            fabric.launch(partial(_train_in_process, config=config, folder=run.folder, resume=resume, build=build))
-            return run.result()
-        fabric.launch()
-        try:
-            task = build(config, run.folder if resume else None)
-        except InputError:
-            if is_first() and not resume:
-                run.withdraw()
-            raise
-        return train(fabric, task, config, run, console or Console(), resume)
-
-
-def resume_run(folder: str | Path, console: Console | None = None) -> Result:
-    """Goes on where the last checkpoint of `folder` stands; a finished run is returned as it is."""
-    run = Run.open(folder)
-    if run.result_file.exists():
-        return run.result()
-    return fit_config(config_of(run), run.folder, resume=True, console=console)
-
-
-def _train_in_process(
-    fabric: Any, config: RunConfig, folder: Path, resume: bool, build: Callable[[RunConfig, Path | None], Task]
-) -> None:
-    end_with_parent()
-    prepare_cpu()
-    train(fabric, build(config, folder if resume else None), config, Run(folder), Console(), resume)
 
 
 def new_folder(config: RunConfig) -> Path:

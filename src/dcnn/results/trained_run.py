@@ -10,10 +10,10 @@ from typing import Any, Self
 from torch import nn
 
 from dcnn.auditing import Audit
-from dcnn.errors import InputError
+from dcnn.errors import DcnnError, InputError
 from dcnn.results.domains import build_task, config_of, domain, resolve
 from dcnn.results.solution_function import SolutionFunction
-from dcnn.train import checkpoint
+from dcnn.train import checkpoint, divergence
 from dcnn.train.loop import Task
 from dcnn.train.run import Run
 
@@ -55,7 +55,7 @@ class TrainedRun:
     def state(self) -> dict[str, Any]:
         """The checkpoint of the selected weights."""
         if not self.run.best.exists() and self.status == "diverged":
-            raise InputError(f"{self.folder}: the run diverged before it had weights worth keeping")
+            raise DcnnError(f"{self.folder}: the run diverged before it had weights worth keeping")
         return checkpoint.load(self.run.best)
 
     @cached_property
@@ -105,6 +105,13 @@ class TrainedRun:
     def audit(self) -> Audit:
         """What would keep the trained network from learning its derivatives."""
         return self.task.audit(self.task.network)
+
+    def replay(self) -> dict[str, Any]:
+        """The step at which a run diverged, evaluated again; see :mod:`dcnn.train.divergence`."""
+        self._require_trust()
+        state, kind = divergence.kept(self.run), domain(self.config.kind)
+        task = kind.build(self.config, kind.network(self.config, state), state)
+        return divergence.replay(state, task, divergence.kept_file(self.run))
 
     def _require_trust(self) -> None:
         file = domain(self.config.kind).code(self.config)

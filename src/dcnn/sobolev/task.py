@@ -119,6 +119,9 @@ class SobolevTask:
     def state(self) -> dict[str, Any]:
         return {"scale": {name: list(getattr(self.scale, name)) for name in ("origin", "width", "offset", "unit")}}
 
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Points and scale are those of the run already."""
+
     def audit(self, network: nn.Module) -> Audit:
         batch = next(iter(self.batches(0)))
         orders = [1 if name == GRADIENT else len(name) for name in batch[1]]

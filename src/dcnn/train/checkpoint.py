@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,8 +24,10 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Writes beside `path` and renames, so that a killed run never leaves half a checkpoint."""
+    buffer = io.BytesIO()  # torch's own writer says "file write failed" whatever the reason
+    torch.save({"format_version": FORMAT_VERSION, **state}, buffer)
     with written_beside(path) as partial:
-        torch.save({"format_version": FORMAT_VERSION, **state}, partial)
+        partial.write_bytes(buffer.getbuffer())
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -22,6 +22,8 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "le": ("at most", operator.le),
 }
 
+BUDGET = ("epochs", "steps", "minutes")  # one of these says how long a run is
+
 
 def setting(default: Any, description: str = "", **bounds: float) -> Any:
     """A field of a :class:`Checked` dataclass with what it means and the bounds of its value (gt, ge, lt, le)."""
@@ -90,7 +92,7 @@ class Training(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name in ("epochs", "steps", "minutes") if getattr(self, name) is not None]
+        given = [name for name in BUDGET if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of epochs, steps, minutes as the budget; found {given or 'none'}")
         if abs(sum(stage.share for stage in self.stages) - 1) > 1e-6:
@@ -162,8 +164,8 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the values of `over` on top, section by section; a new budget replaces the old one."""
     merged = dict(base)
-    if {"epochs", "steps", "minutes"} & over.keys():
-        merged = {k: v for k, v in merged.items() if k not in ("epochs", "steps", "minutes")}
+    if over.keys() & BUDGET:
+        merged = {k: v for k, v in merged.items() if k not in BUDGET}
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, dict):

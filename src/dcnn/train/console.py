@@ -26,6 +26,8 @@ class Console:
 
     def row(self, row: dict[str, float], status: str) -> None: ...
 
+    def stop(self) -> None: ...
+
     def finish(self, result: Result) -> None: ...
 
 
@@ -49,7 +51,7 @@ class TerminalConsole(Console):
         if self.bar:
             self.bar.show(min(self.used, 1.0), 1.0, text)
         else:
-            self.console.print(text, soft_wrap=True, highlight=False)
+            self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def step(self, used: float, step: int) -> None:
         self.used = used
@@ -69,8 +71,14 @@ class TerminalConsole(Console):
             self.shown = self.used
             self.note(line)
 
-    def finish(self, result: Result) -> None:
+    def stop(self) -> None:
         if self.bar:
             self.bar.stop()
+            self.bar = None
+
+    def finish(self, result: Result) -> None:
+        self.stop()
         errors = ", ".join(f"{k} {v:.4g}" for k, v in result.test.items() if isinstance(v, float))
-        self.console.print(f"{result.status} after {result.values['seconds']:.0f} s: test {errors}", soft_wrap=True)
+        self.note(f"{result.status} after {result.values['seconds']:.0f} s: test {errors}")
+        if "message" in result.values:
+            self.note(result.values["message"])

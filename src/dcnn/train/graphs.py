@@ -48,7 +48,6 @@ def graph_step(
     residuals: nn.Module,
     terms: Sequence[Term],
     weighting: Weighting,
-    processes: int,
     log: logging.Logger,
     after: int = AGAIN,
 ) -> GraphStep | None:
@@ -56,9 +55,7 @@ def graph_step(
     if kind == "eager":
         return None
     reason = None
-    if processes > 1:
-        reason = "gradients are exchanged between several processes"
-    elif type(weighting) is not Fixed:
+    if type(weighting) is not Fixed:
         reason = "the weights of the terms depend on their values"
     elif any(isinstance(module, _NormBase | _DropoutNd) for module in residuals.modules()):
         reason = "the network has batch statistics or dropout"

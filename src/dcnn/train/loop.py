@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from dcnn._version import __version__
 from dcnn.auditing import Audit, Finding
+from dcnn.guard import decoding
 from dcnn.losses import Term, Weighting
 from dcnn.train import checkpoint
 from dcnn.train.config import RunConfig, Training
 from dcnn.train.console import Console
 from dcnn.train.cpu import cpu_clock
-from dcnn.train.divergence import explain, keep
+from dcnn.train.divergence import keep, look
 from dcnn.train.interrupt import Interrupted, Stop, watching_for_stop
 from dcnn.train.optim import MovingAverage
 from dcnn.train.run import Result, Run, finite_or_none
@@ -55,6 +56,9 @@ class Task(Protocol):
     def state(self) -> dict[str, Any]:
         """What must be stored beside the weights to use the network (label scale, split, …)."""
 
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on from what :meth:`state` gave when a checkpoint was written."""
+
     def remember(self, folder: Path) -> None:
         """Keeps in the folder of a new run what is needed to find its data again."""
 
@@ -79,10 +83,13 @@ class Progress:
     batch: int = 0  # batches of this epoch that are done
     step: int = 0
     seconds: float = 0.0
+    rate: float = 0.0  # the learning rate of the last step
     stage: int = -1
+    calls: int = 0  # evaluations of the graph in this stage
     best: float = math.inf
     since_best: int = 0
     status: str = "running"
+    message: str = ""  # why it diverged
 
     def share(self, settings: Training, steps_per_epoch: int) -> float:
         """How much of the budget is used, 0 to 1."""
@@ -104,7 +111,7 @@ class Trainer:
         self.fabric, self.task, self.config, self.run, self.console = fabric, task, config, run, console
         self.settings = config.training
         self.stages = repeated(self.settings.stages, config.rounds)
-        self.progress, self.log = Progress(), run.logger()
+        self.progress, self.log = Progress(), run.logger(writes=fabric.is_global_zero)
         self.clock = cpu_clock() if self.settings.clock == "cpu" else time.perf_counter
         self.stepper: Stepper | None = None
         self.average: MovingAverage | None = None
@@ -123,14 +130,17 @@ class Trainer:
             self.task.remember(self.run.folder)
         self.log.info("dcnn %s, torch %s, %d parameters", __version__, torch.__version__, _count(self.task.network))
         self.console.start(self.run.folder, self.settings)
-        with watching_for_stop() as stop:
-            while self.progress.status == "running":
-                self._enter_stage()  # 1.
-                row = self._epoch(stop)  # 2.
-                if self._validation_is_due():
-                    row |= self._validate()  # 3.
-                self._close_epoch(row)
-        return self._test()  # 4.
+        try:
+            with watching_for_stop() as stop:
+                while self.progress.status == "running":
+                    self._enter_stage()  # 1.
+                    row = self._epoch(stop)  # 2.
+                    if self._validation_is_due():
+                        row |= self._validate()  # 3.
+                    self._close_epoch(row)
+            return self._test()  # 4.
+        finally:
+            self.console.stop()
 
     def used(self) -> float:
         return self.progress.share(self.settings, self.task.steps_per_epoch)
@@ -140,6 +150,7 @@ class Trainer:
     def _enter_stage(self) -> None:
         index, _ = stage_at(self.stages, self.used())
         if self.stepper is None or index != self.progress.stage:
+            self.progress.calls = 0
             self._start_stage(index)
 
     def _start_stage(self, index: int) -> None:
@@ -147,7 +158,7 @@ class Trainer:
         new_round = index % len(self.settings.stages) == 0
         self.progress.stage, self.stepper = index, None  # its hooks on the gradients go before new ones are made
         self.task.begin(number)
-        self.stepper = Stepper(self.fabric, self.task, stage, self.settings, self.log)
+        self.stepper = Stepper(self.fabric, self.task, stage, self.settings, self.log, self.progress.calls)
         if self.settings.ema and (self.average is None or new_round):  # on the device, in the precision of the stage
             self.average = MovingAverage(self.task.network, self.settings.ema)
         self.log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
@@ -161,13 +172,13 @@ class Trainer:
         task, progress, stepper = self.task, self.progress, self.stepper
         assert stepper is not None
         task.network.train()
-        began, before, rate = self.clock(), progress.seconds, 0.0
+        began, before = self.clock(), progress.seconds
         for batch in task.batches(progress.epoch, self.fabric.global_rank, self.fabric.world_size, progress.batch):
-            rate = stepper.rate(stage_at(self.stages, self.used())[1])
+            progress.rate = stepper.rate(stage_at(self.stages, self.used())[1])
             try:
-                report = stepper(batch, progress.step, rate)
-            except NotFiniteError as error:
-                self._diverge(batch, error.report)
+                report = stepper(batch, progress.step, progress.rate)
+            except NotFiniteError:
+                self._diverge(batch)
                 break
             if self.average:
                 self.average.update(task.network)
@@ -182,19 +193,29 @@ class Trainer:
                 self._interrupt(asked)
         means = {name: float(value) / max(progress.batch, 1) for name, value in self.sums.items()}
         progress.epoch, progress.batch, self.sums = progress.epoch + 1, 0, {}
-        row = {"epoch": progress.epoch, "step": progress.step, "seconds": progress.seconds, "learning_rate": rate}
+        row = {"epoch": progress.epoch, "step": progress.step, "seconds": progress.seconds}
+        row["learning_rate"] = progress.rate
         if progress.status == "diverged":
             means["loss"] = math.nan
         return row | {f"train_{name}": value for name, value in means.items()}
 
-    def _diverge(self, batch: Any, report: dict[str, Tensor]) -> None:
-        """Keeps the batch for `dcnn replay` and says which term and which layer it was."""
-        self.progress.status = "diverged"
-        message = explain(self.task, batch, report, self.progress.step)
-        self.log.error(message)
-        self.console.note(message)
-        if self.fabric.is_global_zero:
-            keep(self.run, self._weights(), batch, self.progress.epoch, self.progress.batch, message)
+    def _diverge(self, batch: Any) -> None:
+        """Says which term and which layer it was, and keeps the batch; of several processes the one that has it."""
+        progress, fabric = self.progress, self.fabric
+        rank, world, stages = fabric.global_rank, fabric.world_size, len(self.settings.stages)
+        seen = look(self.task, fabric.to_device(batch))
+        said = [fabric.broadcast((seen.finite, str(seen)), src=n) for n in range(world)]
+        culprit = next((n for n, (finite, _) in enumerate(said) if not finite), 0)
+        progress.message = (
+            f"step {progress.step}: {said[culprit][1]}; lower training.stages.{progress.stage % stages}.learning_rate, "
+            f"set its clip_norm or rescale the labels (`dcnn audit`); look again with `dcnn replay {self.run.folder}`"
+        )
+        progress.status = "diverged"
+        self.log.error(progress.message)
+        if rank == culprit:
+            place = {"epoch": progress.epoch, "start": progress.batch, "rank": rank, "world": world}
+            place["round"] = progress.stage // stages
+            keep(self.run, self._weights(), batch, place, progress.message)
 
     def _interrupt(self, number: int) -> None:
         if self.fabric.is_global_zero:
@@ -203,13 +224,14 @@ class Trainer:
 
     def _agreed(self, seconds: float, stop: int) -> tuple[float, int]:
         """All processes must stop at the same step: the first one's clock and signal count."""
-        return self.fabric.broadcast((seconds, stop)) if self.fabric.world_size > 1 else (seconds, stop)
+        agreed: tuple[float, int] = self.fabric.broadcast((seconds, stop))
+        return agreed
 
     def _close_epoch(self, row: dict[str, float]) -> None:
         progress = self.progress
         if progress.status == "running" and self.used() >= 1:
             progress.status = "finished"
-        if self.settings.early_stop and progress.since_best >= self.settings.early_stop:
+        if progress.status == "running" and progress.since_best >= (self.settings.early_stop or math.inf):
             progress.status = "stopped early"
         if self.fabric.is_global_zero:
             self.run.append(row)
@@ -267,6 +289,8 @@ class Trainer:
             "dcnn_version": __version__,
             "torch_version": torch.__version__,
         }
+        if progress.message:
+            values["message"] = progress.message
         result = (
             self.run.finish(finite_or_none(values)) if self.fabric.is_global_zero else Result(self.run.folder, values)
         )
@@ -282,6 +306,7 @@ class Trainer:
 
     def _save_last(self) -> None:
         assert self.stepper is not None
+        self.progress.calls = self.stepper.graph.calls if self.stepper.graph else 0
         checkpoint.save(
             self.run.last,
             self._weights()
@@ -299,21 +324,26 @@ class Trainer:
         """Everything as it was when the last checkpoint was written; rows of metrics.csv after it are dropped."""
         if self.run.last.exists():
             state = checkpoint.load(self.run.last)
-            self.progress = Progress(**state["progress"])
-            self._start_stage(self.progress.stage)
-            assert self.stepper is not None
-            self.task.network.load_state_dict(state["network"])
-            if hasattr(self.task, "load_state"):
-                self.task.load_state(state["task"])
-            self.stepper.optimizer.load_state_dict(state["optimizer"])
-            self.task.weighting.load_state_dict(state["weighting"])
-            if self.average:
-                self.average.load_state_dict(state["average"])
-            self.sums = state.get("sums", {})
-            torch.set_rng_state(state["random"])
+            with decoding(self.run.last, "checkpoint of this run"):
+                self._restore(state)
             self.log.info("resumed after epoch %d, %d batches", self.progress.epoch, self.progress.batch)
         if self.fabric.is_global_zero:
             self.run.forget_after(self.progress.epoch)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.progress = Progress(**state["progress"])
+        if self.progress.status == "finished" and self.used() < 1:  # its budget was raised
+            self.progress.status = "running"
+        self._start_stage(self.progress.stage)
+        assert self.stepper is not None
+        self.task.network.load_state_dict(state["network"])
+        self.task.load_state(state["task"])
+        self.stepper.optimizer.load_state_dict(state["optimizer"])
+        self.task.weighting.load_state_dict(state["weighting"])
+        if self.average:
+            self.average.load_state_dict(state["average"])
+        self.sums = state.get("sums", {})
+        torch.set_rng_state(state["random"])
 
 
 @contextmanager

@@ -72,7 +72,8 @@ class MovingAverage:
         return {"mean": self.mean, "updates": self.updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.mean, self.updates = list(state["mean"]), state["updates"]
+        self.mean = [mean.to(own) for mean, own in zip(state["mean"], self.mean, strict=True)]  # to the device
+        self.updates = state["updates"]
 
 
 @torch.no_grad()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from dcnn.errors import InputError, needs_extra
+from dcnn.errors import DcnnError, InputError, needs_extra
 from dcnn.train.config import Training
+from dcnn.train.interrupt import Interrupted, watching_for_stop
 
 _PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>
 
@@ -39,6 +45,9 @@ class OneProcess:
         loss.backward(inputs=list(inputs))
 
     def barrier(self) -> None: ...
+
+    def broadcast(self, value: Any, src: int = 0) -> Any:
+        return value
 
 
 def make_fabric(settings: Training, folder: Path) -> Any:
@@ -82,12 +91,51 @@ def starts_processes(settings: Training) -> bool:
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes files, before Fabric can say so."""
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0
+    """Whether this process shows and writes what all of them found; true where there is only one."""
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
-def end_with_parent() -> None:
-    """Asks the system to end this process when the one that started it ends, however that ends (Linux only)."""
+def run_in_processes(fabric: Any, function: Callable[[Any], None], folder: Path) -> None:
+    """Starts the processes of `fabric`, passes SIGINT and SIGTERM on to them, and says in one line what went wrong."""
+    from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
+
+    with watching_for_stop(_stop_children) as stop:
+        try:
+            fabric.launch(partial(_as_child, function, parent=os.getpid()))
+        except (ProcessExitedException, ProcessRaisedException) as error:
+            if not stop.number:
+                raise _in_one_line(error) from None
+    if stop.number:
+        raise Interrupted(folder, stop.number)
+
+
+def _as_child(function: Callable[[Any], None], fabric: Any, parent: int) -> None:
+    end_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the first process passes it on
+    with suppress(Interrupted):  # all stop at the same step
+        function(fabric)
+
+
+def _stop_children() -> None:
+    for child in multiprocessing.active_children():
+        child.terminate()
+
+
+def _in_one_line(error: Exception) -> Exception:
+    """The message of a child's own error instead of its traceback."""
+    name, _, message = str(error).strip().split("\n")[-1].partition(": ")
+    if name == "dcnn.errors.InputError":
+        return InputError(message)
+    kind = getattr(builtins, name, None)
+    of_the_system = isinstance(kind, type) and issubclass(kind, OSError)
+    return DcnnError(message) if of_the_system or name == "dcnn.errors.DcnnError" else error
+
+
+def end_with_parent(parent: int) -> None:
+    """Ends this process when the one that started it ends, however that ends (Linux only)."""
     if sys.platform.startswith("linux"):
         prctl: Callable[..., int] = ctypes.CDLL(None).prctl
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before it could be watched
+            os._exit(1)

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import socket
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 
 from dcnn.errors import InputError
 from dcnn.guard import decoding, read_json, read_text
-from dcnn.safe_files import write_whole
+from dcnn.safe_files import naming, write_whole
 from dcnn.train.config import RunConfig
 from dcnn.train.text import read_yaml, to_yaml
 
@@ -51,7 +52,7 @@ class Run:
         """A new run; of two that are begun in one folder at the same time one is refused."""
         run = cls(folder)
         run.folder.mkdir(parents=True, exist_ok=True)
-        partial = run.folder / f"config.{os.getpid()}.partial"
+        partial = run.folder / f"config.{uuid.uuid4().hex}.partial"
         partial.write_text(to_yaml(config.to_dict()))
         try:
             os.link(partial, run.config_file)  # fails if it is there, and is never seen half written
@@ -61,6 +62,12 @@ class Run:
         finally:
             partial.unlink()
         return run
+
+    def update(self, config: RunConfig) -> None:
+        """Goes on with another budget: the result of the old one is dropped."""
+        if config.to_dict() != self.config_values():
+            write_whole(self.config_file, to_yaml(config.to_dict()))
+            self.result_file.unlink(missing_ok=True)
 
     def refuse_if_there(self) -> None:
         """Raises if the folder holds a run already."""
@@ -72,26 +79,27 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Inside the block no other process may train in this folder; the system ends the lock of a dead process."""
-        path = self.folder / ".lock"
-        with path.open("a+") as file:
+        """Inside the block no other process may train in this folder; the system ends the lock of a dead process.
+
+        The file stays: another process may have opened it already, and would lock what is no longer there.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 file.seek(0)
-                raise InputError(f"{self.folder}: in use by {file.read().strip() or 'another process'}") from None
+                holder = file.read().strip() or "another process"
+                raise InputError(f"{self.folder}: {holder} trains there; wait for it, or stop it") from None
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+            yield
 
     def withdraw(self) -> None:
         """Takes back a run that could not begin, so that the same command works once its input is mended."""
-        self.config_file.unlink(missing_ok=True)
-        (self.folder / ".lock").unlink(missing_ok=True)
+        for path in (self.config_file, self.folder / "log.txt", self.folder / ".lock"):
+            path.unlink(missing_ok=True)
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
 
@@ -154,7 +162,7 @@ class Run:
             return
         text = io.StringIO(newline="")
         csv.DictWriter(text, self._header).writerow(_cells(row))
-        with self.metrics_file.open("a", newline="") as file:
+        with naming(self.metrics_file), self.metrics_file.open("a", newline="") as file:
             file.write(text.getvalue())
 
     def _rewrite(self, rows: list[dict[str, float]], header: list[str]) -> None:
@@ -177,16 +185,26 @@ class Run:
         write_whole(self.result_file, json.dumps(values, indent=2, allow_nan=False, default=str) + "\n")
         return Result(self.folder, values)
 
-    def logger(self) -> logging.Logger:
-        """A logger that writes to log.txt only; what is shown on the terminal is the command's business."""
+    def logger(self, writes: bool = True) -> logging.Logger:
+        """A logger that writes to log.txt only; what is shown on the terminal is the command's business.
+
+        writes: false for all but one of several processes.
+        """
         logger = logging.getLogger(f"dcnn.run.{self.folder.resolve()}")
         if not logger.handlers:
-            handler = logging.FileHandler(self.folder / "log.txt", delay=True)
+            handler = _LogFile(self.folder / "log.txt", delay=True) if writes else logging.NullHandler()
             handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
             logger.propagate = False
         return logger
+
+
+class _LogFile(logging.FileHandler):
+    """A full disk ends a run by what cannot be stored; a line that is missing in log.txt is no reason to."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        self.close()
 
 
 def _cells(row: dict[str, float]) -> dict[str, str]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dcnn.losses import term_values
+from dcnn.errors import InputError
+from dcnn.losses import Fixed, term_values
 from dcnn.train.config import Stage, Training
 from dcnn.train.gauss_newton import must_be_squares, weighted_residuals
-from dcnn.train.graphs import graph_step, resolved
+from dcnn.train.graphs import AGAIN, graph_step, resolved
 from dcnn.train.optim import make_optimizer
 from dcnn.train.schedule import learning_rate
 
@@ -25,11 +26,7 @@ SEARCHING = ("lbfgs", "broyden", "gauss_newton")  # one step tries several weigh
 
 
 class NotFiniteError(ArithmeticError):
-    """The loss or its gradient is not finite; `report` holds the terms. The weights are those before the step."""
-
-    def __init__(self, report: dict[str, Tensor]) -> None:
-        super().__init__("not finite")
-        self.report = report
+    """The loss or its gradient is not finite; the weights are those before the step."""
 
 
 class Residuals(nn.Module):
@@ -51,11 +48,15 @@ class Stepper:
     """The module, the optimiser, the graph and the clip of one stage.
 
     It is made with each stage and not once: DDP exchanges the gradients that were wanted, in the precision that there
-    was, when it was made.
+    was, when it was made. calls: evaluations in the same stage before the run was interrupted.
     """
 
-    def __init__(self, fabric: Any, task: Task, stage: Stage, settings: Training, log: logging.Logger) -> None:
+    def __init__(
+        self, fabric: Any, task: Task, stage: Stage, settings: Training, log: logging.Logger, calls: int = 0
+    ) -> None:
         self.fabric, self.task, self.stage = fabric, task, stage
+        if fabric.world_size > 1 and type(task.weighting) is not Fixed:
+            raise InputError("loss.weighting: weights that follow the terms need one process; set training.devices=1")
         dtype: torch.dtype = getattr(torch, stage.dtype)
         task.cast(dtype)
         residuals = Residuals(task)
@@ -67,7 +68,8 @@ class Stepper:
         if stage.optimizer == "gauss_newton":
             must_be_squares(task, stage, fabric.world_size)
             kind = "eager"
-        self.graph = graph_step(kind, residuals, task.terms, task.weighting, fabric.world_size, log)
+        after = max(0, AGAIN - calls)  # a run that had a graph goes on with one
+        self.graph = graph_step(kind, residuals, task.terms, task.weighting, log, after)
 
     def rate(self, within: float) -> float:
         """The learning rate when `within` of the stage is done; a line search has one rate."""
@@ -76,50 +78,70 @@ class Stepper:
     def __call__(self, batch: Any, step: int, rate: float) -> dict[str, Tensor]:
         """One update; returns the loss and every term's raw and weighted value, detached.
 
-        A line search may try weights without a finite loss and come back from them; all others stop before the update.
+        A loss or a gradient that is not finite stops before the update; a line search may try such weights on its way.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         batch = self.fabric.to_device(batch)
+        searching = self.stage.optimizer in SEARCHING
         report: dict[str, Tensor] = {}
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
             loss, values = self._gradients(batch, step)
-            size = loss.detach()
-            if self.stage.clip_norm is not None:
-                size = size + nn.utils.clip_grad_norm_(self.parameters, self.stage.clip_norm, foreach=True)
-            report.update(self.task.weighting.report(values), loss=loss.detach())
-            if not searching and not math.isfinite(float(size)):
-                raise NotFiniteError(report)
+            finite = math.isfinite(float(loss.detach() + self._clipped()))
+            if not finite and not (searching and report):
+                raise NotFiniteError
+            if finite:
+                report.update(self.task.weighting.report(values), loss=loss.detach())
             return loss
 
         def linearised(jacobian: bool) -> tuple[Tensor, Tensor | None]:
             r, J, values = weighted_residuals(self.task, self.module, batch, self.parameters, step, jacobian)
             if jacobian:
                 loss = self.task.weighting.combine(values, self.parameters, step)
+                if not math.isfinite(float(loss)):
+                    raise NotFiniteError
                 report.update(self.task.weighting.report(values), loss=loss)
             return r, J
 
-        searching = self.stage.optimizer in SEARCHING
         self.optimizer.step(linearised if self.stage.optimizer == "gauss_newton" else closure)
-        if not math.isfinite(float(report["loss"])):
-            raise NotFiniteError(report)
         return report
 
+    def _clipped(self) -> Tensor:
+        """The norm of the gradient, which is clipped if the stage asks for that."""
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        if self.stage.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.stage.clip_norm, norm)
+        return norm
+
     def _gradients(self, batch: Any, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and the values of its terms; the gradients are left in the parameters."""
+        """The loss and the values of its terms; the gradients are left in the parameters.
+
+        Both are means over all processes, so that a line search, and a loss that is not finite, are the same for all.
+        """
         task = self.task
         if self.graph is not None:
             values = self.graph(batch, step)
-            return task.weighting.combine(values, self.parameters, step), values
-        residuals = self.module(batch)
-        values = term_values(task.terms, residuals)
-        loss = task.weighting.combine(values, self.parameters, step, residuals)
-        self.fabric.backward(loss, inputs=self.parameters)  # the gradient at the points of the batch is not needed
-        if self.fabric.world_size > 1 and self.stage.optimizer in SEARCHING:  # one line search for all processes
-            loss = self.fabric.all_reduce(loss.detach(), reduce_op="mean")
+            loss = task.weighting.combine(values, self.parameters, step)
+            self._average([p.grad for p in self.parameters if p.grad is not None])
+        else:
+            residuals = self.module(batch)
+            values = term_values(task.terms, residuals)
+            loss = task.weighting.combine(values, self.parameters, step, residuals)
+            self.fabric.backward(loss, inputs=self.parameters)  # the gradient at the points of the batch is not needed
+        if self.fabric.world_size > 1:
+            loss, values = loss.detach().clone(), {name: value.detach().clone() for name, value in values.items()}
+            self._average([loss, *values.values()])
         return loss, values
+
+    def _average(self, tensors: list[Tensor]) -> None:
+        """Puts the mean over all processes in the place of each tensor, by one message."""
+        if self.fabric.world_size == 1:
+            return
+        mean = self.fabric.all_reduce(torch.cat([t.flatten() for t in tensors]), reduce_op="mean")
+        for tensor, part in zip(tensors, mean.split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
 def term_losses(task: Task, batch: Any) -> Callable[[nn.Module, Any], dict[str, Tensor]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dcnn.errors import InputError, needs_extra
 from dcnn.guard import decoding, read_text
-from dcnn.train.config import merge
+from dcnn.train.config import BUDGET, merge
 
 DEEPEST = 20  # levels of a configuration
 
@@ -60,10 +60,15 @@ def _parse(text: str, source: str) -> Any:
 def parse_overrides(pairs: list[str]) -> dict[str, Any]:
     """`["training.epochs=5", "model.name=gemnet"]` as nested values; values are read as YAML."""
     values: dict[str, Any] = {}
+    budgets = {f"training.{name}": "training budget" for name in BUDGET}
+    given: dict[str, str] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise InputError(f"{pair!r} is not key=value, for example training.minutes=10")
+        earlier = given.setdefault(budgets.get(key, key), pair)
+        if earlier is not pair:
+            raise InputError(f"{earlier} and {pair}: only one of them can be meant")
         node: Any = _parse(text, key) if text else None
         for part in reversed(key.split(".")):
             node = {part: node}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import ENERGY
 
 KCAL_MOL_EV = ENERGY["kcal/mol"]
@@ -35,4 +37,23 @@ def errors(energy: Sequence[Tensor], forces: Sequence[Tensor], system: Sequence[
         "efwt": float(torch.cat(within).double().mean()),
         "energy_mae_eV": energy_mae_eV,
         "force_mae_eV_A": force_mae_eV_A,
+    }
+
+
+def errors_of_nothing(train: Sequence[Structure], test: Sequence[Structure], unit_eV: float) -> dict[str, float]:
+    """The MAE of zero forces, and of the mean training energy (of one energy per element where compositions differ).
+
+    unit_eV: the energy unit of the labels. Every error of a network is to be read beside these.
+    """
+    elements = np.unique(np.concatenate([frame.z for frame in (*train, *test)]))
+    counts, energies = (
+        [np.array([f(frame) for frame in split], float) for split in (train, test)]
+        for f in (lambda frame: (frame.z[:, None] == elements).sum(0), lambda frame: frame.energy)
+    )
+    references = np.linalg.lstsq(counts[0], energies[0], rcond=None)[0]
+    unit = unit_eV / KCAL_MOL_EV
+    forces = np.concatenate([np.asarray(frame.forces) for frame in test])
+    return {
+        "zero_force_mae_kcal_mol_A": unit * float(np.abs(forces).mean()),
+        "mean_energy_mae_kcal_mol": unit * float(np.abs(energies[1] - counts[1] @ references).mean()),
     }

@@ -1,0 +1,309 @@
+"""Every option of a command changes something: what it asks for, what it prints, or what it writes.
+
+A command is added by an entry of COMMANDS: arguments that work, for every other parameter the arguments that change
+it, and a function that puts recorders in the place of what takes long and returns them.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from dcnn.cli import bench, compare, report, reproduce, solve, sweep
+from dcnn.results.metrics import ENERGY, FORCES
+
+
+def _record_grid(module, monkeypatch, asked):
+    """Cells are not trained; their errors depend on recipe and seed."""
+
+    def run(cells, folder, on, jobs, watch):
+        asked.append(([cell.name for cell in cells], str(folder), on, jobs))
+        return [
+            {**cell.labels, "data": "frames", "model": cell.labels.get("model", "schnet"), "folder": "", "seed": seed,
+             "status": "finished", "test": {FORCES: len(cell.config.recipe) + seed + 0.1 * n * seed, ENERGY: 1.0}}
+            for n, cell in enumerate(cells)
+            for seed in [cell.labels["seed"]]
+        ]  # fmt: skip
+
+    def write_rows_page(rows, path, title, **more):
+        asked.append((title, more.get("note")))
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(title)
+        return Path(path)
+
+    monkeypatch.setattr(module.engine, "run", run)
+    monkeypatch.setattr(module, "write_rows_page", write_rows_page)
+
+
+def _compare(monkeypatch, asked):
+    _record_grid(compare, monkeypatch, asked)
+
+
+def _reproduce(monkeypatch, asked):
+    _record_grid(reproduce, monkeypatch, asked)
+    monkeypatch.setattr(reproduce, "estimate", lambda cells: [])
+    Path("lmdb").mkdir(exist_ok=True)
+    Path("lmdb/data.0000.lmdb").write_bytes(b"")
+    (Path("data/oxides")).mkdir(parents=True, exist_ok=True)
+    Path("data/oxides/tio2_xsf.tar.gz").write_bytes(b"")
+
+
+def _sweep(monkeypatch, asked):
+    def run_search(plan, folder, samples, on, jobs, watch):
+        asked.append((plan, folder, samples, on, jobs))
+        row = {"trial": "trial-0", "folder": "", "status": "finished", "score": 1.0, "budget_percent": 100.0}
+        return [{**row, "sample": {"seed": 1}}]
+
+    monkeypatch.setattr(sweep, "run_search", run_search)
+
+
+def _bench(monkeypatch, asked):
+    from dcnn.bench import pde_steps, potential_steps
+    from dcnn.bench.timing import Comparison
+
+    def measured(*given):
+        asked.append(given[:-1])  # the last one shows the progress
+        more = {"step": "eager", "threads": 1}
+        return [Comparison("a", "peer", (1.0, 2.0, 3.0), (2.0, 3.0, 4.0), more)]
+
+    monkeypatch.setattr(pde_steps, "compare_pde", measured)
+    monkeypatch.setattr(potential_steps, "compare_atoms", measured)
+
+
+def _report(monkeypatch, asked):
+    def write_page(*given, **named):
+        asked.append((given, named))
+        Path(given[1]).write_text("page")
+        return Path(given[1])
+
+    monkeypatch.setattr(report, "write_page", write_page)
+
+
+def _solve(monkeypatch, asked):
+    """The real one: half a second."""
+
+
+LEARNING_RATE = "training.stages.0.learning_rate=loguniform(1e-4,1e-2)"
+COMMANDS = {
+    "compare": (
+        compare.compare,
+        _compare,
+        ["demo"],
+        {
+            "target": ["--recipes", "best", "heat"],
+            "overrides": ["data.train=7"],
+            "recipes": ["--recipes", "best"],
+            "model": ["--model", "gemnet"],
+            "epochs": ["--epochs", "2"],
+            "minutes": ["--minutes", "2"],
+            "seeds": ["--seeds", "2"],
+            "reference": ["--reference", "best"],
+            "paired": ["--paired"],
+            "jobs": ["--jobs", "1"],
+            "on": ["--on", "ray"],
+            "output": ["-o", "elsewhere"],
+            "as_json": ["--json"],
+        },
+    ),
+    "reproduce": (
+        reproduce.reproduce,
+        _reproduce,
+        ["table2", "--scale", "small"],
+        {
+            "name": ["table1", "--scale", "smoke"],
+            "scale": ["--scale", "smoke"],
+            "models": ["--models", "schnet"],
+            "molecules": None,  # table2 has none; tests/paper
+            "recipes": ["--recipes", "best"],
+            "seeds": ["--seeds", "1"],
+            "fidelity": ["--fidelity", "scripts"],
+            "minutes": ["--minutes", "7"],
+            "jobs": ["--jobs", "1"],
+            "data": ["--data", "lmdb"],
+            "output": ["-o", "elsewhere"],
+            "cells": ["--cells", "shared-cells"],
+            "on": ["--on", "ray"],
+            "yes": None,  # below
+            "as_json": ["--json"],
+        },
+    ),
+    "sweep": (
+        sweep.sweep,
+        _sweep,
+        ["demo", LEARNING_RATE],
+        {
+            "target": ["heat"],
+            "pairs": ["data.train=7"],
+            "samples": ["--samples", "3"],
+            "recipe": ["--recipe", "paper"],
+            "model": ["--model", "gemnet"],
+            "epochs": ["--epochs", "3"],
+            "minutes": ["--minutes", "3"],
+            "seed": ["--seed", "3"],
+            "on": ["--on", "ray"],
+            "jobs": ["--jobs", "3"],
+            "output": ["-o", "elsewhere"],
+            "as_json": ["--json"],
+        },
+    ),
+    "bench pde": (
+        bench.pde,
+        _bench,
+        [],
+        {
+            "problems": ["--problems", "advection"],
+            "activation": ["--activation", "irelu"],
+            "step": ["--step", "eager"],
+            "rounds": ["--rounds", "3"],
+            "threads": ["--threads", "1"],
+            "clock": ["--clock", "cpu"],
+            "memory": ["--no-memory"],
+            "output": ["-o", "bench.json"],
+            "as_json": ["--json"],
+        },
+    ),
+    "bench atoms": (
+        bench.atoms,
+        _bench,
+        [],
+        {
+            "models": ["--models", "schnet"],
+            "step": ["--step", "traced"],
+            "batch_size": ["--batch-size", "3"],
+            "data": ["--data", "other.xyz"],
+            "cutoff": ["--cutoff", "4"],
+            "rounds": ["--rounds", "3"],
+            "threads": ["--threads", "1"],
+            "clock": ["--clock", "cpu"],
+            "output": ["-o", "bench.json"],
+            "as_json": ["--json"],
+        },
+    ),
+    "report": (
+        report.report,
+        _report,
+        ["runs/a"],
+        {
+            "runs": ["runs/b"],
+            "output": ["-o", "other.html"],
+            "title": ["--title", "mine"],
+            "reference": ["--reference", "best"],
+            "trust": ["--trust"],
+            "as_json": ["--json"],
+        },
+    ),
+    "solve": (
+        solve.solve,
+        _solve,
+        ["heat", "-o", "heat.hdf5", "resolution=32"],
+        {
+            "problem": ["wave", "-o", "heat.hdf5", "resolution=32"],
+            "output": ["-o", "other.hdf5"],
+            "settings": ["alpha=0.7"],
+            "samples": None,  # heat has one solution
+            "seed": None,
+            "resolution": None,
+            "as_json": ["--json"],
+        },
+    ),
+}
+FULL = {"name", "problem"}  # what is given first: the whole line is another one
+CASES = [(name, parameter) for name, (*_, options) in COMMANDS.items() for parameter in options]
+
+
+def app_of(function):
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    return app
+
+
+def observe(name, arguments, tmp_path, monkeypatch):
+    """What the command asked for, printed and left behind."""
+    folder = tmp_path / "work"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    function, record, *_ = COMMANDS[name]
+    asked = []
+    record(monkeypatch, asked)
+    result = CliRunner().invoke(app_of(function), arguments)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    files = {str(p.relative_to(folder)): hash(p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
+    return asked, result.stdout, files
+
+
+@pytest.mark.parametrize(("name", "parameter"), CASES)
+def test_every_option_changes_something(name, parameter, tmp_path, monkeypatch):
+    _, _, usual, options = COMMANDS[name]
+    changed = options[parameter]
+    if changed is None:
+        pytest.skip("this command line cannot have it; it has a test of its own")
+    if parameter == "target":
+        arguments = [*changed, *usual[1:]]
+    else:
+        arguments = changed if parameter in FULL else [*usual, *changed]
+    first = observe(name, usual, tmp_path, monkeypatch)
+    assert observe(name, arguments, tmp_path, monkeypatch) != first
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_else_changes(name, tmp_path, monkeypatch):
+    first, second = (observe(name, COMMANDS[name][2], tmp_path, monkeypatch) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_is_left_out(name):
+    function, _, _, options = COMMANDS[name]
+    assert {parameter.name for parameter in get_command(app_of(function)).params} - {"help"} == set(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("compare", ["demo", "--minutes", "0"], r"training\.minutes"),
+        ("compare", ["demo", "--epochs", "0"], r"training\.epochs"),
+        ("compare", ["demo", "--minutes", "1", "training.epochs=3"], "give one budget"),
+        ("compare", ["demo", "--minutes", "1", "--epochs", "3"], "give one budget"),
+        ("compare", ["demo", "--seeds", "0"], "at least one recipe and one seed"),
+        ("compare", ["demo", "--recipes", "best", "--reference", "original"], "not among the recipes"),
+        ("compare", ["demo", "--seeds", "1", "--paired"], "one seed has no spread"),
+        ("compare", ["heat", "--model", "schnet"], "unknown key"),
+        ("sweep", ["demo", LEARNING_RATE, "--minutes", "0"], r"training\.minutes"),
+        ("sweep", ["demo", LEARNING_RATE, "--minutes", "1", "training.steps=4"], "give one budget"),
+        ("reproduce", ["table1", "--data", "data"], "takes the frames of the package"),
+        ("reproduce", ["table3", "--data", "data", "--scale", "small"], "takes dcnn's own solvers"),
+        ("reproduce", ["table1", "--yes"], "--yes is for --scale paper"),
+        ("reproduce", ["table2", "--molecules", "ethanol"], "has no molecules"),
+        ("reproduce", ["table3", "--models", "schnet"], "is a PDE"),
+        ("reproduce", ["table1", "--minutes", "0"], r"training\.minutes"),
+        ("solve", ["heat", "-o", "a.hdf5", "sample=3"], "sample=3: .* give --samples and --seed"),
+        ("solve", ["advection", "-o", "a.hdf5", "seed=5"], "seed=5: .* give --samples and --seed"),
+        ("solve", ["heat", "-o", "a.hdf5", "--resolution", "8", "resolution=9"], "not both"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(name, arguments, message, tmp_path, monkeypatch):
+    with pytest.raises(Exception, match=message):
+        observe(name, arguments, tmp_path, monkeypatch)
+
+
+def test_options_that_stand_alone(tmp_path, monkeypatch):
+    """--yes starts what --scale paper only prices; --samples, --seed and --resolution make other files."""
+    with pytest.raises(Exception, match="start with --yes"):
+        observe("reproduce", ["table3", "--scale", "paper"], tmp_path, monkeypatch)
+    asked, _, _ = observe("reproduce", ["table3", "--scale", "paper", "--yes"], tmp_path, monkeypatch)
+    assert len(asked[0][0]) == 4
+    line = ["advection", "-o", "a.hdf5"]
+    changes = ([], ["--samples", "2"], ["--seed", "3"], ["--resolution", "64"])
+    seen = []
+    for more in changes:
+        size = [] if "--resolution" in more else ["--resolution", "32"]
+        observe("solve", [*line, *more, *size], tmp_path, monkeypatch)
+        seen.append((tmp_path / "work" / "a.hdf5").read_bytes())
+    assert len(set(seen)) == 4
