@@ -25,7 +25,8 @@ _SMOOTH_NAMES = """
     sigmoid_backward tanh_backward silu_backward gelu_backward softplus_backward mish_backward polar real imag complex
     conj logaddexp special_log_ndtr special_ndtr special_erfcx logical_not bitwise_not bitwise_and logical_and
     logical_or isfinite isnan isinf masked_fill
-"""
+    round floor ceil trunc frac remainder fmod
+"""  # the last line: periodic images, whose kinks lie beyond a cutoff; DC301 and DC302 see what else they do
 SMOOTH = frozenset(_SMOOTH_NAMES.split())
 STEPS = {1: 1e-4, 2: 3e-4, 3: 3e-3, 4: 1e-2, 5: 3e-2}  # of the spread of the values, for a derivative of that order
 FEW = {2: 0.02, 3: 0.05, 4: 0.1, 5: 0.2}  # share of the values that may lie within a step of a kink
@@ -252,5 +253,6 @@ def _jump(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, order
         low, high = low + step * where, low + step * (where + order + 1)
     assert first is not None
     floor = 1e-15 * values.abs().max() * 2**order / (step.abs().clamp_min(1e-300)) ** order
-    found = (largest > 0.3 * first) & (largest > 1e-2 * size + 10 * floor)
+    same = (largest > 0.3 * first) & (largest < 3 * first)  # it grows where the function itself jumps, as in rounding
+    found = same & (largest > 1e-2 * size + 10 * floor)
     return float(largest[found].max() / size) if size > 0 and float(found.double().mean()) > 0.005 else 0.0

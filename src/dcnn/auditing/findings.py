@@ -63,6 +63,7 @@ class LayerSignal:
     value_rms: float
     derivative_rms: float
     derivative_ratio: float | None = None
+    depends_on_input: bool = True
 
 
 @dataclass(frozen=True)

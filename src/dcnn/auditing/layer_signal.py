@@ -35,7 +35,7 @@ def measured_layers(
         if number is not None and all(name in side and side[name][0].shape == value.shape for side in (ahead, behind)):
             slope = ((ahead[name][0] - behind[name][0]) / (2 * step)).detach()
         ratio = None if number is None else _appendix_ratio(here, number, slope, consumers)
-        rows.append(LayerSignal(name, _rms(value), _rms(slope), ratio))
+        rows.append(LayerSignal(name, _rms(value), _rms(slope), ratio, number is not None))
     return tuple(rows)
 
 
@@ -45,7 +45,7 @@ def signal_findings(layers: tuple[LayerSignal, ...]) -> Iterator[Finding]:
     Only layers that depend on the input count, from the first of them; a branch in which a signal is small does no harm
     as long as later layers have it.
     """
-    layers = tuple(layer for layer in layers if layer.derivative_rms > 0)
+    layers = tuple(layer for layer in layers if layer.depends_on_input)
     fix = "dcnn.activations.init_(model, sample), or fewer layers with a growing activation (where='alternate')"
     for code, what, values in (
         ("DC501", "value", [layer.value_rms for layer in layers]),
@@ -59,6 +59,9 @@ def signal_findings(layers: tuple[LayerSignal, ...]) -> Iterator[Finding]:
             if not bad or not bad[-1]:
                 continue
             since = len(bad) - next((i for i, is_bad in enumerate(reversed(bad)) if not is_bad), len(bad))
+            slopes = [layers[i].derivative_rms for i in (0, since)]
+            if slopes[1] > 0.1 * slopes[0] if word == "dies" else slopes[1] < 10 * slopes[0]:
+                continue  # a large or small bias, not a signal
             layer = layers[since]
             yield Finding(
                 code,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CellType, FunctionType, MethodType
@@ -22,12 +23,9 @@ class _Function(nn.Module):
 
     def __init__(self, function: Callable[..., Any], held: dict[str, nn.Module]) -> None:
         super().__init__()
-        self.__dict__["function"] = function
+        self.__dict__["forward"] = function
         for name, module in held.items():
             self.add_module(name.replace(".", "_"), module)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["function"](*args, **kwargs)
 
 
 def copied(model: Any, dtype: torch.dtype | None = torch.float64, training: bool = False) -> nn.Module:
@@ -116,7 +114,13 @@ def _deepcopy(model: nn.Module) -> nn.Module:
         for value in [*vars(module).values(), *module._buffers.values()] if not _scripted(module) else []:
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    return copy.deepcopy(model, memo)
+    # with gradients the weights of TorchScript modules would be computed from the original ones
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's own, for exported modules
+        made = copy.deepcopy(model, memo)
+    for weight, original in zip(made.parameters(), model.parameters(), strict=True):
+        weight.requires_grad_(original.requires_grad)
+    return made
 
 
 def _scripted(module: nn.Module) -> bool:
@@ -134,8 +138,11 @@ def _cast(model: nn.Module, dtype: torch.dtype) -> None:
             return type(value)(map(to, value))
         return {key: to(item) for key, item in value.items()} if type(value) is dict else value
 
+    model._apply(to)
+    registered = set(model.modules())
     for _, module in every_module(model):
-        module._apply(to)
+        if module not in registered:
+            module._apply(to)
         for name, value in list(vars(module).items()) if not _scripted(module) else []:
             if name not in _INTERNAL and isinstance(value, (Tensor, list, tuple, dict)):
                 module.__dict__[name] = to(value)
@@ -153,7 +160,7 @@ def every_module(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, value
             inside: dict[Any, Any] = dict(value._modules)
             if not _scripted(value):
-                inside |= {k: v for k, v in vars(value).items() if k not in _INTERNAL and k != "function"}
+                inside |= {k: v for k, v in vars(value).items() if k not in _INTERNAL}
         elif type(value) in (list, tuple):
             inside = dict(enumerate(value))
         elif type(value) is dict:

@@ -58,7 +58,12 @@ def gradient_findings(
         exact = [f for f in found if f[2] < 0.1 * tolerance * max(here, size)]
         if exact:
             worst, size = max(worst, min(f[0] for f in exact)), max(size, here)
-    if size == 0:
+    if not bool(slope.any()) and claimed is None and _varies(model, sample):
+        yield _no_gradient(
+            "The derivative is zero at every point although the prediction differs from point to point: values are "
+            "rounded or compared on the way, or all activations are saturated."
+        )
+    elif size == 0:
         skipped["derivative against finite differences"] = "the prediction changes less than rounding along the input"
     elif worst / size > tolerance:
         yield Finding(
@@ -71,6 +76,12 @@ def gradient_findings(
             "remove .detach(), .data and torch.no_grad() between input and output, and use dcnn.derivatives.gradient",
             {"relative_difference": worst / size},
         )
+
+
+def _varies(model: nn.Module, sample: DifferentiableSample) -> bool:
+    with torch.no_grad():
+        y = sample.predict(model)
+    return len(y) > 1 and bool((y != y[:1]).any())
 
 
 def _slope(model: nn.Module, sample: DifferentiableSample, start: Tensor) -> Tensor | None:
@@ -110,6 +121,10 @@ def trainable_findings(model: nn.Module, sample: DifferentiableSample, order: in
                     (g,) = torch.autograd.grad(g.sum(), x, create_graph=True, allow_unused=True)
                     if g is None or not g.requires_grad:
                         return None
+                if _has_dead_end(g.grad_fn):
+                    return (
+                        "a function on the way can be differentiated once only, so that no weight before it is trained"
+                    )
                 weights = [p for p in model.parameters() if p.requires_grad and p.is_floating_point()]
                 torch.autograd.grad(g.square().sum(), [*weights, x], allow_unused=True)
         except RuntimeError as error:
@@ -131,6 +146,20 @@ def trainable_findings(model: nn.Module, sample: DifferentiableSample, order: in
         if kernel
         else "write the operation that is named with elementary ones, or give it a differentiable backward",
     )
+
+
+def _has_dead_end(node: Any) -> bool:
+    """Does the graph hold the node that torch leaves in the place of a missing second derivative?"""
+    waiting, seen = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if node.name().endswith("Error"):
+            return True
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+    return False
 
 
 def outside_findings(model: nn.Module, sample: DifferentiableSample, order: int) -> Iterator[Finding]:

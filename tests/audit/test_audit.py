@@ -1,4 +1,4 @@
-"""The audit: every defect that is planted is found, with its number; a clean model gives no finding."""
+"""The parts of the audit: every defect that is planted is found, with its number; a clean model gives no finding."""
 
 import io
 import json
@@ -282,3 +282,128 @@ def test_the_terminal_form_shows_codes_fixes_and_layers():
     assert "swap_activations" in text
     assert "value rms" in text
     assert "no findings" in text
+
+
+def test_equal_findings_are_one_row_in_a_notebook():
+    report = audit(mlp("relu", depth=2), points())
+    html = report._repr_html_()
+    assert report.codes == ["DC101"] * 3
+    assert html.count("DC101") == 1
+    assert all(f"{finding.where}<br>" in html or f"{finding.where}</td>" in html for finding in report)
+    assert "no findings" in audit(mlp(), points())._repr_html_()
+
+
+def test_what_was_not_looked_at_is_listed():
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = mlp(), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return {"y": self.used(x), "z": x.sum(1)}
+
+    net = Spare()
+    nn.init.zeros_(net.used[-1].weight)
+    report = audit(net, points())
+    assert report.ok
+    assert "spare.weight" in report.skipped["layers that this sample does not run through"]
+    assert "used.6.weight" in report.skipped["weights that are zero"]
+    assert "output 'z'" in report.skipped
+
+
+def test_a_learnt_term_is_not_taken_for_a_starved_one():
+    """Energies known to 1e-6 beside forces known to 1e-2: the gradient of the first is a millionth, and rightly so."""
+    net, x = mlp().double(), points().double()
+
+    def terms(energy_error, weight=1.0):
+        def losses(model, x):
+            x = x.clone().requires_grad_()
+            y = model(x)
+            (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+            error = y - y.detach() + energy_error
+            return {"energy": weight * error.square().mean(), "forces": (slope - slope.detach() + 0.01).square().mean()}
+
+        return losses
+
+    assert "DC801" not in audit(net, x, losses=terms(1e-6)).codes
+    assert "DC801" in audit(net, x, losses=terms(0.01, weight=1e-9)).codes
+
+
+def test_the_model_is_left_as_it_was_and_random_numbers_too():
+    net = mlp("relu", norm=nn.BatchNorm1d).train()
+    before, state = {k: v.clone() for k, v in net.state_dict().items()}, torch.get_rng_state()
+    audit(net, points().clone())
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert {p.dtype for p in net.parameters()} == {torch.float32}
+    assert net.training
+    function = net[0].forward
+    audit(lambda x: net(x), points())
+    assert net[0].forward == function
+    torch.set_rng_state(state)
+
+
+def bad_model(x):
+    raise KeyError("nothing here")
+
+
+@pytest.mark.parametrize(
+    ("model", "sample", "options", "message"),
+    [
+        (nn.Linear, points(), {}, "the class Linear"),
+        (3.0, points(), {}, "a float"),
+        (bad_model, points(), {}, "does not run on this sample"),
+        (mlp(), points(4, 7), {}, "does not run on this sample"),
+        (mlp(), {"y": points()}, {}, "does not run on this sample"),
+        (mlp(), points(), {"orders": "two"}, "orders="),
+        (mlp(), points(), {"orders": []}, "orders="),
+        (mlp(), points(), {"output": "energy"}, "output='energy'"),
+        (mlp(), points(), {"labels": [1.0]}, "dictionary"),
+        (mlp(), points(), {"labels": {"y": "words"}}, "not numbers"),
+        (mlp(), points(), {"labels": {"y": []}}, "empty"),
+        (mlp(), points(), {"losses": lambda m, x: m(x)}, "losses="),
+        (mlp(), points(), {"derivative": lambda m, x: m(x)}, "derivative="),
+        (mlp(), torch.tensor(1.0), {}, "shape"),
+        (mlp(), torch.zeros(0, 3), {}, "shape"),
+    ],
+)
+def test_what_cannot_be_used_ends_in_a_message(model, sample, options, message):
+    with pytest.raises(InputError, match=message):
+        audit(model, sample, **options)
+
+
+def test_a_check_that_fails_is_listed_and_the_others_go_on():
+    def losses(model, x):
+        raise ValueError("no labels here")
+
+    report = audit(mlp("relu"), points(), losses=losses)
+    assert "no labels here" in report.skipped["balance of the loss terms"]
+    assert "DC101" in report.codes
+
+
+class InFloat32(nn.Module):
+    """Runs in float32 only."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        assert x.dtype == torch.float32
+        return self.inner(x)
+
+
+def test_a_model_that_runs_in_float32_only_is_measured_there():
+    assert audit(InFloat32(mlp()), points()).ok
+    report = audit(InFloat32(mlp("relu")), points())
+    assert set(report.codes) == {"DC101"}
+    assert "float64" in report.skipped
+    assert "DC301" in audit(InFloat32(Detached()), points()).codes
+
+
+def test_dcnn_audit_is_one_function():
+    import dcnn
+
+    assert dcnn.audit is audit
+    assert not hasattr(dcnn.audit, "__path__")
+    with pytest.raises(ModuleNotFoundError):
+        __import__("dcnn.audit")

@@ -1,0 +1,6 @@
+"""The tables of models are modules of this folder."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
