@@ -23,6 +23,7 @@ NETWORKS: dict[str, dict[str, object]] = {name: {} for name in NAMES} | {
     "forcenet normalized": {"normalization": True},
     "schnet irelu": {"activation": "irelu"},
     "forcenet irelu": {"activation": "irelu"},
+    "tensornet unnormalized": {"normalization": False},
 }
 PARAMETERS = {
     "schnet": 9_088_513,
@@ -30,6 +31,7 @@ PARAMETERS = {
     "dimenet_plus_plus": 1_810_182,
     "forcenet": 11_903_251,
     "gemnet": 24_296_973,
+    "tensornet": 766_337,
 }
 
 

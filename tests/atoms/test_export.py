@@ -23,6 +23,7 @@ SIZES = {
     "dimenet_plus_plus": {"hidden": 8, "triplet": 4, "basis": 2, "output": 8, "blocks": 1},
     "forcenet": {"features": 8, "blocks": 1, "gaussians": 6, "head_features": 8},
     "gemnet": {"blocks": 1},
+    "tensornet": {"features": 4, "layers": 1, "radial": 6},
 }
 ALONE = """
 import json, sys

@@ -19,6 +19,7 @@ class Neighbourhoods(NamedTuple):
     """
 
     edge: Tensor  # (N, n) directed edge in a slot, 0 in an empty one
+    filled: Tensor  # (N, n) bool
     slot: Tensor  # (2P,) slot of a directed edge in the flattened (N·n,) table
     angle: Tensor  # (N, n, n) bool: both slots are filled and differ
 
@@ -66,7 +67,7 @@ class Edges:
         filled = filled.view(self._n_atoms, width)
         different = ~torch.eye(width, dtype=torch.bool, device=order.device)
         angle = filled.unsqueeze(1) & filled.unsqueeze(2) & different
-        return Neighbourhoods(edge.view(self._n_atoms, width), slot, angle)
+        return Neighbourhoods(edge.view(self._n_atoms, width), filled, slot, angle)
 
     def made(self) -> tuple[str, ...]:
         """The parts that have been asked for so far."""

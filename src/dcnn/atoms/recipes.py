@@ -54,6 +54,10 @@ ATOMS_BEST: dict[str, dict[str, Any]] = {
         "loss": {"forces": {"norm": "l2"}},
         "training": {"stages": [{**_BEST_ADAM, "learning_rate": 3e-3}]},
     },
+    "tensornet": {
+        "model": {"normalization": True},
+        "training": {"stages": [{**_BEST_ADAM, "learning_rate": 2e-3}]},
+    },
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dcnn.atoms.models import NAMES, build, weights_of
+from dcnn.atoms.models import PAPER, build, weights_of
 from dcnn.atoms.models.weights.entries import fill, tidy
 from dcnn.errors import unknown
 
@@ -34,8 +34,8 @@ def from_reference(
     activations. The network has the dtype of the arrays.
     """
     base = WITHOUT_NORMALIZATION.get(name, name)
-    if base not in NAMES:
-        raise unknown("network", name, (*NAMES, *WITHOUT_NORMALIZATION))
+    if base not in PAPER:
+        raise unknown("network", name, (*PAPER, *WITHOUT_NORMALIZATION))
     weights, tensors = weights_of(base), tidy(arrays)
     given = {weights.ALIASES.get(key, key): value for key, value in hyperparameters.items()}
     options = weights.sizes(tensors) | given

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dcnn.atoms.models import NAMES as NETWORKS
+from dcnn.atoms.models import PAPER as NETWORKS
 from dcnn.errors import unknown
 from dcnn.paper.published import numbers
 

@@ -21,8 +21,10 @@ NETWORKS = {
     "dimenet_plus_plus": "dcnn.atoms.models.dimenet:DimeNetPlusPlus",
     "forcenet": "dcnn.atoms.models.forcenet:ForceNet",
     "gemnet": "dcnn.atoms.models.gemnet:GemNetT",
+    "tensornet": "dcnn.atoms.models.tensornet:TensorNet",
 }
 NAMES = tuple(NETWORKS)
+PAPER = NAMES[:5]  # those that the paper trains
 FIDELITIES = ("text", "scripts")
 ENTRY_POINTS = "dcnn.networks"
 
@@ -100,7 +102,7 @@ def build(
         options = dict(presets[preset]) | resolve(label, make, weights_of(label).ALIASES if ours else {}, overrides)
         if "fidelity" in taken:
             options["fidelity"] = fidelity
-        if normalization is not None and "normalization" in taken:  # SchNet, DimeNet++ and GemNet have none
+        if normalization is not None and "normalization" in taken:  # SchNet, DimeNet++ and GemNet-T have none
             options["normalization"] = normalization
         if activation is not None and "activation" in taken:
             options["activation"] = activation
