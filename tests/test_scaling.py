@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from dcnn.derivatives import partials
 from dcnn.errors import InputError
 from dcnn.scaling import LabelScale
 
@@ -190,6 +193,63 @@ def test_describe_leaves_out_what_is_not_there():
     assert LabelScale(1.0, {1: -1.0, 8: -2.0}).describe(frames).endswith("per atom: H -1.0000, O -2.0000")
 
 
+# --- any y and its derivatives ---------------------------------------------------------------------------------
+
+
+def surface(x: torch.Tensor) -> torch.Tensor:
+    return -4e5 + 7 * torch.sin(3e3 * x[:, :1]) * torch.exp(-x[:, 1:] / 50)
+
+
+def labelled() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Values and derivatives of a function of x (of the order of 1e-3) and t (of the order of 100)."""
+    points = torch.rand(64, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = points * torch.tensor([1e-3, 100.0])
+    return x, partials(surface, x, ["", "x", "t", "xx", "xt"])
+
+
+def test_scaled_derivatives_are_those_of_the_scaled_function_of_scaled_inputs():
+    x, labels = labelled()
+    scale = LabelScale.fit(labels, x=x)
+    scaled, points = scale.scale(labels), scale.scale_inputs(x)
+    torch.testing.assert_close(points.mean(0), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(points.std(0, correction=0), torch.ones(2, dtype=torch.float64))
+
+    def function(x):
+        return scale.scale({"": surface(scale.unscale_inputs(x))})[""]
+
+    expected = partials(function, points, list(labels), coordinates=("x", "t"))
+    for name in labels:
+        torch.testing.assert_close(scaled[name], expected[name], rtol=1e-6, atol=1e-9)
+    slopes = torch.cat([scaled["x"], scaled["t"]])
+    assert float(slopes.square().mean().sqrt()) == pytest.approx(1.0)
+    for name, label in scale.unscale(scaled).items():
+        torch.testing.assert_close(label, labels[name], rtol=1e-12, atol=0)
+    torch.testing.assert_close(scale.unscale_inputs(points), x, rtol=1e-12, atol=0)
+    assert LabelScale.from_dict(json.loads(json.dumps(scale.to_dict()))) == scale
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list])
+def test_fit_takes_plain_values(kind):
+    y = kind([1.0, 3.0, 5.0, 7.0])
+    scale = LabelScale.fit(y)
+    assert (scale.constant, scale.offset) == (pytest.approx(5**0.5), 4.0)
+    assert LabelScale.fit(y, references=None, unit="power_of_ten") == LabelScale(10.0)
+    assert LabelScale.fit({"": y}, unit=2.0).scale({"": 8.0}) == {"": 2.0}
+
+
+def test_the_core_needs_no_ase():
+    code = """
+import sys
+for name in ("ase", "scipy", "vesin", "h5py", "lightning", "pydantic"):
+    sys.modules[name] = None
+import torch, dcnn
+scale = dcnn.LabelScale.fit({"": torch.ones(3, 1), "x": torch.ones(3, 1)})
+assert scale.unscale_forces(scale.scale_forces(torch.ones(2))).tolist() == [1.0, 1.0]
+assert scale.scale_energy(1.0, z=[1]) == 1.0 and scale.constant == 1.0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def bad(index: int, **labels) -> list[Frame]:
     frames = molecules()
     for name, value in labels.items():
@@ -218,6 +278,15 @@ def bad(index: int, **labels) -> list[Frame]:
         (lambda: LabelScale.fit(molecules(), "element"), r"did you mean 'elements'"),
         (lambda: LabelScale.fit(molecules(), unit="rms_force"), r"unknown unit 'rms_force'; did you mean"),
         (lambda: LabelScale.fit(molecules(), unit=0), r"positive finite constant, not 0.0"),
+        (lambda: LabelScale.fit({"": [1.0, np.nan]}), r"NaN or infinite label '' in rows 1: "),
+        (lambda: LabelScale.fit(torch.ones(3)), r"labels that are not all equal"),
+        (lambda: LabelScale.fit(torch.ones(0)), r"no labels"),
+        (lambda: LabelScale.fit(torch.rand(3), "element"), r"did you mean 'elements'"),
+        (lambda: LabelScale.fit(torch.rand(3), x=torch.rand(3)), r"\(N, d\); got shape \(3,\)"),
+        (lambda: LabelScale.fit(torch.rand(3), x=torch.rand(3, 5)), r"x has 5 columns"),
+        (lambda: LabelScale(1.0, inputs={"x": (0.0, 0.0)}), r"positive finite unit"),
+        (lambda: LabelScale(1.0, inputs={"x": (0.0, 1.0)}).scale({"xy": 1.0}), r"unknown input .*'y'"),
+        (lambda: LabelScale(1.0, inputs={"x": (0.0, 1.0)}).scale_inputs(np.ones((2, 3))), r"\(2, 3\) do not have"),
         (lambda: LabelScale.power_of_ten(), r"at least one label"),
         (
             lambda: LabelScale.power_of_ten([1.0], [[1, 2], [np.nan, 3]]),

@@ -8,7 +8,7 @@ The core works on any PyTorch model: :func:`audit`, :func:`swap_activations`, :f
 from importlib import import_module
 from typing import Any
 
-from dcnn import activations, derivatives, losses
+from dcnn import activations, derivatives, losses, scaling
 from dcnn._version import __version__
 from dcnn.auditing import Audit, audit
 from dcnn.errors import DcnnError, InputError
@@ -34,6 +34,8 @@ __all__ = [
     "testing",
     "train",
 ]
+
+scaling.frames_module = lambda: import_module("dcnn.atoms.references")
 
 _LATER = ("atoms", "pde", "results", "testing", "train")
 

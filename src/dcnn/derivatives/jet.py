@@ -138,6 +138,9 @@ class Jet:
     def __eq__(self, other: object) -> Any:
         raise UnsupportedError("== has no rule for jets")
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError("NumPy has no rule for jets")
+
     __hash__ = object.__hash__
     __radd__ = __add__
     __rmul__ = __mul__
