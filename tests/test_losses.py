@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dcnn.errors import InputError
-from dcnn.losses import Schedule, Term, active, term_values
+from dcnn.losses import Schedule, Term, term_values
 
 R = torch.tensor([[0.5, -2.0], [0.0, 3.0]], dtype=torch.float64)
 
@@ -62,17 +62,6 @@ STEPS = Schedule.piecewise({100: 30.0, 0: 1.0})
 def test_schedules(schedule, step, weight):
     assert schedule(step) == pytest.approx(weight, rel=1e-15)
     assert Term("a", schedule).weight_at(step) == schedule(step)
-
-
-def test_only_terms_with_a_weight_are_active():
-    terms = (
-        Term("a"),
-        Term("b", 0.0),
-        Term("c", Schedule.piecewise({0: 0.0, 5: 1.0})),
-        Term("d", lambda s: s % 2),
-    )
-    assert [term.name for term in active(terms, 0)] == ["a"]
-    assert [term.name for term in active(terms, 7)] == ["a", "c", "d"]
 
 
 def test_term_values_of_the_residuals_that_are_there():

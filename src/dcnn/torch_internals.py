@@ -3,18 +3,77 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
+from torch.nn.modules.batchnorm import _NormBase as NormWithStatistics
+from torch.nn.modules.dropout import _DropoutNd as Dropout
+from torch.nn.modules.instancenorm import _InstanceNorm as InstanceNorm
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["BatchNorm", "Dropout", "InstanceNorm", "NormWithStatistics", "TorchDispatchMode"]
 
 
-def uncompiled(module: nn.Module) -> nn.Module:
-    """The module inside the wrapper that torch.compile makes."""
-    inner = getattr(module, "_orig_mod", module)
-    return inner if isinstance(inner, nn.Module) else module
+def forward_mode() -> AbstractContextManager[None]:
+    """Forward derivatives on, inside a ``jvp`` where torch switches them off."""
+    return cast(AbstractContextManager[None], forward_ad._set_fwd_grad_enabled(True))
+
+
+def recording() -> bool:
+    """Whether make_fx is recording operations."""
+    return get_proxy_mode() is not None
+
+
+def transforming() -> bool:
+    """Whether a transform of torch.func is active."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def recorded(function: Callable[..., Any], *example: Any, any_size: bool = False) -> GraphModule:
+    """The operations of one call, derivatives included; with ``any_size`` the sizes of the example are variables."""
+    if not any_size:
+        return make_fx(function)(*example)
+    return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
+
+
+def recorded_for_any_size(function: Callable[..., Any], constants: Sequence[Tensor], *example: Any) -> GraphModule:
+    """The operations of one call; sizes are variables, those of ``constants``, which are in the example, numbers."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    for constant in constants:
+        mode.from_tensor(constant, static_shapes=True)  # kept by the mode
+    with mode:
+        return make_fx(function, tracing_mode="symbolic")(*example)
+
+
+def mark_static(tensor: Tensor) -> None:
+    """Tell torch.compile that the sizes of this tensor never change."""
+    torch._dynamo.mark_static(tensor)
+
+
+def interpolate_(means: Sequence[Tensor], values: Sequence[Tensor], weight: float) -> None:
+    """mean += weight · (value − mean) for all tensors at once."""
+    torch._foreach_lerp_(list(means), list(values), weight)
+
+
+def compile_package(program: torch.export.ExportedProgram, path: str, metadata: dict[str, str]) -> Any:
+    """Compile an exported program into a package at ``path``; returns it, loaded."""
+    options = {"aot_inductor.metadata": metadata}
+    torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=options)
+    return torch._inductor.aoti_load_package(path)
+
+
+def uncompiled(value: Any) -> Any:
+    """The module or function inside the wrapper that torch.compile makes; anything else as it is."""
+    return getattr(value, "_orig_mod", None) or getattr(value, "_torchdynamo_orig_callable", None) or value
 
 
 def scripted(function: Callable[[Tensor], Tensor]) -> Any:

@@ -15,7 +15,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
 from dcnn.errors import InputError
-from dcnn.torch_internals import scripted
+from dcnn.torch_internals import forward_mode, scripted
 
 
 class Activation(nn.Module, ABC):
@@ -109,7 +109,7 @@ class _Derivatives(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, ...]:
-        with forward_ad._set_fwd_grad_enabled(True):
+        with forward_mode():
             (x,) = _primals(ctx)
             slopes = _Derivatives.apply(x, ctx.activation, _raised(ctx.orders))
             return tuple(slope * tangent for slope in slopes)
@@ -160,7 +160,7 @@ class _WeightedSum(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor | None, _: None, __: None, *tangents: Tensor | None) -> Tensor | None:
-        with forward_ad._set_fwd_grad_enabled(True):
+        with forward_mode():
             x, *weights = _primals(ctx)
             moved = [None if tangent is None else tangent * w for w in weights]
             return _weighted_sum(x, ctx.activation, ctx.orders + _raised(ctx.orders), [*tangents, *moved])

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from numpy.polynomial import Polynomial
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from dcnn.torch_internals import recording
 
 
 def tracing() -> bool:
     """Whether make_fx is recording operations."""
-    return not torch.compiler.is_compiling() and get_proxy_mode() is not None
+    return not torch.compiler.is_compiling() and recording()
 
 
 # torch's tanh as an operator that the compiler calls and does not look into

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from dcnn._version import __version__
 from dcnn.atoms.atoms_batch import AtomsBatch, Edges
@@ -21,6 +20,7 @@ from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
 from dcnn.errors import DcnnError, InputError
 from dcnn.safe_files import written_beside
+from dcnn.torch_internals import compile_package, recorded
 
 INPUTS = ("z", "positions", "pair_i", "pair_j", "shift", "cell", "system")
 METADATA = "dcnn.json"  # name of the extra file in a torch.export package
@@ -135,9 +135,7 @@ def export(
     }
     with written_beside(path) as temporary, warnings.catch_warnings(action="ignore"):  # torch's, about itself
         if aot:
-            options = {"aot_inductor.metadata": {METADATA: json.dumps(about)}}
-            torch._inductor.aoti_compile_and_package(program, package_path=str(temporary), inductor_configs=options)
-            compiled = torch._inductor.aoti_load_package(str(temporary))
+            compiled = compile_package(program, str(temporary), {METADATA: json.dumps(about)})
             _compare(compiled(*inputs(batch)), potential, batch)
         else:
             torch.export.save(program, temporary, extra_files={METADATA: json.dumps(about)})
@@ -166,7 +164,7 @@ def trace(potential: Potential, slots: int | None = None) -> ExportedProgram:
     atoms, several, systems = Dim("atoms", min=1), Dim("pairs", min=0), Dim("systems", min=1)
     sizes = ({0: atoms}, {0: atoms}, {0: several}, {0: several}, {0: several}, {0: systems}, {0: atoms})
     with warnings.catch_warnings(action="ignore"):  # torch's, about itself
-        graph = make_fx(module, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
+        graph = recorded(module, *example, any_size=True)
         return torch.export.export(graph, example, dynamic_shapes=sizes)
 
 

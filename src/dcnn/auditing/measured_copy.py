@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.errors import InputError
+from dcnn.torch_internals import uncompiled
 
 _INTERNAL = {*vars(nn.Module())}
 
@@ -37,9 +38,7 @@ def copied(model: Any, dtype: torch.dtype | None = torch.float64, training: bool
     made = _separate(model)
     for module in [made, *(m for _, m in every_module(made))]:
         for name, child in list(module._modules.items()):
-            inner = getattr(child, "_orig_mod", None)
-            if isinstance(inner, nn.Module):
-                module._modules[name] = inner
+            module._modules[name] = uncompiled(child)
     if dtype is not None:
         _cast(made, dtype)
     for module in made.modules():
@@ -66,7 +65,7 @@ def zero_weights(model: nn.Module) -> list[str]:
 def _separate(model: Any) -> nn.Module:
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
-    model = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
+    model = uncompiled(model)
     if isinstance(model, type) or not callable(model):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise InputError(f"audit: the model is {what}; pass an nn.Module or a function of the sample")
@@ -80,7 +79,7 @@ def _copied_function(function: Any, held: dict[str, nn.Module]) -> Any:
     """The function on copies of the modules that it reaches through its closure, globals, arguments or `self`."""
 
     def own(name: str, value: Any) -> Any:
-        value = getattr(value, "_orig_mod", None) or value
+        value = uncompiled(value)
         if isinstance(value, nn.Module):
             if name not in held:
                 held[name] = _deepcopy(value)

@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
 
 from dcnn.derivatives.gradient import derivative, differentiable, differentiating, gradient, inference_tensors_named
 from dcnn.derivatives.jet import Jet, UnsupportedError
 from dcnn.derivatives.taylor import MAX_ORDER, Index
 from dcnn.errors import InputError, unknown
+from dcnn.torch_internals import Dropout, NormWithStatistics
 
 Network = Callable[[Any], Any]
 Mode = Literal["auto", "taylor", "nested"]
@@ -87,7 +86,7 @@ def partials_by_index(net: Network, x: Tensor, wanted: Sequence[Index], mode: Mo
 
 def _couples_rows_or_is_random(net: Network) -> bool:
     """Batch statistics and dropout must run once, on the tensors themselves."""
-    return isinstance(net, nn.Module) and any(isinstance(m, _NormBase | _DropoutNd) for m in net.modules())
+    return isinstance(net, nn.Module) and any(isinstance(m, NormWithStatistics | Dropout) for m in net.modules())
 
 
 def _reverse_is_less_work(net: Network, x: Tensor, wanted: Sequence[Index]) -> bool:

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
 from dcnn.derivatives.elementwise import Elementwise
+from dcnn.torch_internals import recording, transforming
 
 Index = tuple[int, ...]  # how often each coordinate is differentiated
 MAX_ORDER = 4
@@ -210,7 +210,7 @@ def _add_product(sums: dict[int, Tensor], key: int, a: Tensor, b: Tensor) -> Non
 
 def _transformed() -> bool:
     """Inside torch.func or a trace, where writing into slices of a buffer is not allowed or not fused."""
-    return torch._C._are_functorch_transforms_active() or get_proxy_mode() is not None
+    return transforming() or recording()
 
 
 def compose(z: Tensor, f: Elementwise, plan: Composition) -> Tensor:
@@ -246,7 +246,7 @@ class _Linear(torch.autograd.Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Rows of W u + b from the rows x of u; `weight` and `bias` do not depend on the coordinates."""
-    if torch._C._are_functorch_transforms_active():
+    if transforming():
         y = F.linear(x, weight)
         return y if bias is None else add_to_value(y, bias)
     return _Linear.apply(x, weight, bias)

@@ -5,7 +5,7 @@ from dcnn.losses.base import Fixed, Weighting
 from dcnn.losses.gradients import NTK, ConFIG, GradNorm
 from dcnn.losses.history import ReLoBRaLo, SoftAdapt
 from dcnn.losses.schedule import Schedule
-from dcnn.losses.terms import Term, active, term_values
+from dcnn.losses.terms import Term, term_values
 from dcnn.losses.uncertainty import Uncertainty
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Term",
     "Uncertainty",
     "Weighting",
-    "active",
     "term_values",
     "weighting",
 ]

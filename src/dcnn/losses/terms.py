@@ -56,11 +56,6 @@ class Term:
         return F.huber_loss(residual, torch.zeros_like(residual), delta=self.delta)
 
 
-def active(terms: Iterable[Term], step: int) -> tuple[Term, ...]:
-    """The terms whose weight at this step is not zero: those worth computing a residual for."""
-    return tuple(term for term in terms if term.weight_at(step) != 0)
-
-
 def term_values(terms: Iterable[Term], residuals: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """{name: value} of the terms that have a residual."""
     by_name = {term.name: term for term in terms}

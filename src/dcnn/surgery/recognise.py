@@ -11,10 +11,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from dcnn.activations import Activation, Scaled, from_torch
+from dcnn.torch_internals import BatchNorm, InstanceNorm
 
 #: The kinds of normalization that :func:`dcnn.surgery.denormalize` knows.
 KINDS = ("batch", "layer", "group", "instance", "rms")
@@ -171,9 +170,9 @@ def _elementwise(function: Callable[[Tensor], Tensor]) -> bool | str:
 
 def normalization(value: object) -> str | None:
     """The kind of normalization of a module, ``"unknown"`` for a norm of no such kind, else ``None``."""
-    if isinstance(value, _BatchNorm):
+    if isinstance(value, BatchNorm):
         return "batch"
-    if isinstance(value, _InstanceNorm):
+    if isinstance(value, InstanceNorm):
         return "instance"
     if not isinstance(value, nn.Module) or isinstance(value, nn.Identity):
         return None

@@ -16,15 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
 
 from dcnn.losses import Fixed, Term, Weighting, term_values
+from dcnn.torch_internals import Dropout, NormWithStatistics, mark_static, recorded, recorded_for_any_size
 from dcnn.train.flatten import flattened, parts_made, rebuilt
 
 GRAPHS = 4  # graphs that are made; batches that none of them serves are evaluated as usual
@@ -57,7 +53,7 @@ def graph_step(
     reason = None
     if type(weighting) is not Fixed:
         reason = "the weights of the terms depend on their values"
-    elif any(isinstance(module, _NormBase | _DropoutNd) for module in residuals.modules()):
+    elif any(isinstance(module, NormWithStatistics | Dropout) for module in residuals.modules()):
         reason = "the network has batch statistics or dropout"
     if reason is None:
         return GraphStep(residuals, terms, log, compiled=kind == "compiled", after=after)
@@ -205,7 +201,7 @@ class GraphStep:
         if self.compiled:
             try:
                 for weight in inputs[0]:
-                    torch._dynamo.mark_static(weight)
+                    mark_static(weight)
                 compiled: Evaluation = torch.no_grad()(torch.compile(_with_separate_sums(traced), dynamic=any_size))
                 compiled(*inputs)
                 return compiled
@@ -220,12 +216,8 @@ def _traced(
 ) -> GraphModule:
     """The operations of an evaluation; with `any_size` the sizes of `tensors` are variables."""
     if not any_size:
-        return make_fx(evaluate)(state, tensors, weights)
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
-    for constant in (*state, weights):
-        mode.from_tensor(constant, static_shapes=True)  # kept by the mode: their sizes are numbers
-    with mode:
-        return make_fx(evaluate, tracing_mode="symbolic")(state, tensors, weights)
+        return recorded(evaluate, state, tensors, weights)
+    return recorded_for_any_size(evaluate, [*state, weights], state, tensors, weights)
 
 
 def _sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dcnn.torch_internals import interpolate_
 from dcnn.train.config import Stage
 from dcnn.train.gauss_newton import GaussNewton
 from dcnn.train.lbfgs import LBFGS, Broyden
@@ -56,7 +57,7 @@ class MovingAverage:
         current = [parameter.detach() for parameter in network.parameters()]
         if current[0].dtype != self.mean[0].dtype:  # a later stage may train in float64
             self.mean = [mean.to(current[0].dtype) for mean in self.mean]
-        torch._foreach_lerp_(self.mean, current, 1 - decay)
+        interpolate_(self.mean, current, 1 - decay)
 
     @contextmanager
     def applied_to(self, network: nn.Module) -> Iterator[None]:
