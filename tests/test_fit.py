@@ -192,6 +192,17 @@ def test_a_recipe_of_ones_own(tmp_path, sine):
     assert (config.recipe, config.training.batch_size, config.model.activation) == ("paper+slow", 9, "irelu")
 
 
+def test_a_run_shows_itself_in_a_notebook(tmp_path, sine):
+    x, labels = sine
+    run = dcnn.fit(mlp(), tmp_path / "run", x=x, labels=labels, steps=400)
+    shown = run._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert "rmse value" in shown
+    assert len(run.plot()) >= 2
+    assert "&lt;svg" in run.plot()._repr_html_()
+    assert "200 frames" in atoms.demo_dataset()[:200]._repr_html_()
+
+
 def test_what_cannot_be_trained_on_is_said():
     with pytest.raises(InputError, match="cannot train on int"):
         dcnn.fit(3)

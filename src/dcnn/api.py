@@ -35,6 +35,20 @@ class FitResult(TrainedRun):
 
         return write_page([self.folder], output or self.folder / "report.html", trust=True, model=self.model)
 
+    def plot(self) -> Any:
+        """Validation errors and loss terms over the steps, as charts that a notebook shows."""
+        with needs_extra("cli"):
+            from dcnn.report.notebook import curves_of
+
+        return curves_of(self.folder)
+
+    def _repr_html_(self) -> str:
+        with needs_extra("cli"):
+            from dcnn.report.notebook import ROW, charts, framed, result_table
+        plots = self.plot()
+        body = result_table(f"{self.folder.name}: {self.status}", self.test) + charts(plots)
+        return framed(body, 40 + 28 * len(self.test) + ROW * -(-len(plots) // 2))
+
     def __repr__(self) -> str:
         errors = ", ".join(f"{name} {value:.4g}" for name, value in self.test.items() if isinstance(value, float))
         return f"<run {self.folder}: {self.status}, test {errors}>"

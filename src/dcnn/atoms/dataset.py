@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from html import escape
 from typing import Any, overload
 
 import numpy as np
@@ -57,6 +58,15 @@ class Dataset(Sequence[Structure]):
     def __iter__(self) -> Iterator[Structure]:
         for number in range(len(self)):
             yield self[number]
+
+    def _repr_html_(self) -> str:
+        """The dataset in a notebook: its frames, units and the first structures."""
+        rows = "".join(
+            f"<tr><td>{number}</td><td>{len(frame)}</td><td>{frame.energy}</td></tr>"
+            for number, frame in enumerate(self[:3])
+        )
+        head = f"<tr><th>frame</th><th>atoms</th><th>energy ({self.units.energy})</th></tr>"
+        return f"<b>{escape(repr(self))}</b><table>{head}{rows}</table>"
 
     def __repr__(self) -> str:
         units = f"{self.units.energy}, {self.units.length}"
