@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn
@@ -112,9 +113,17 @@ class _Storage(metaclass=_Frozen):
 
     def flat(self) -> np.ndarray:
         stream = io.BytesIO(self.raw)
+        usual = _USUAL_HEAD.match(self.raw)
+        if usual is not None and usual[1].decode() in _STORAGES:
+            stream.seek(usual.end())
+            return self._numbers(stream, _STORAGES[usual[1].decode()])
         magic, _, system, (dtype, device), _ = (_StorageUnpickler(stream).load() for _ in range(5))
         if magic != _TORCH_MAGIC or not system["little_endian"] or not str(device).startswith(("cpu", "cuda")):
             raise pickle.UnpicklingError("a tensor is not stored as torch stores it")
+        return self._numbers(stream, dtype)
+
+    @staticmethod
+    def _numbers(stream: io.BytesIO, dtype: str) -> np.ndarray:
         count = int.from_bytes(stream.read(8), "little")
         return np.frombuffer(stream.read(count * np.dtype(dtype).itemsize), dtype, count).copy()
 
@@ -186,6 +195,14 @@ def _keys(keys: Sequence[Any]) -> Sequence[Any]:
 
 
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
+# The head as torch writes it on common machines: most tensors need no unpickling, which halves the time of a record.
+_USUAL_HEAD = re.compile(
+    rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.\x80\x02M\xe9\x03\.\x80\x02\}q\x00\(X\x10\0\0\0protocol_version"
+    rb"q\x01M\xe9\x03X\r\0\0\0little_endianq\x02\x88X\n\0\0\0type_sizesq\x03\}q\x04\(X\x05\0\0\0shortq\x05K\x02"
+    rb"X\x03\0\0\0intq\x06K\x04X\x04\0\0\0longq\x07K[\x04\x08]uu\.\x80\x02\(X\x07\0\0\0storageq\x00ctorch\n(\w+)\n"
+    rb"q\x01X.\0\0\0\d+q\x02X\x03\0\0\0cpuq\x03(?:K.|M..|J....)Ntq\x04Q\.\x80\x02\]q\x00X.\0\0\0\d+q\x01a\.",
+    re.DOTALL,
+)
 _STORAGES = {
     "FloatStorage": "f4",
     "DoubleStorage": "f8",
