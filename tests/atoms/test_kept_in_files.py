@@ -15,6 +15,7 @@ from dcnn.atoms.config import DataConfig
 from dcnn.atoms.data import demo_dataset, inspect, write
 from dcnn.atoms.data.fingerprint import load_split, save_split
 from dcnn.atoms.data.frame_checks import check_geometries
+from dcnn.atoms.domain import target
 from dcnn.atoms.frames import split_frames
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
@@ -206,6 +207,8 @@ def test_several_files_are_one_dataset(tmp_path):
         named(tmp_path / f"run{k}.xyz", energy=-float(k), forces=np.zeros((2, 3)))
     for path in (tmp_path / "run*.xyz", str(tmp_path), [tmp_path / f"run{k}.xyz" for k in range(3)]):
         assert load(path, check=False).energies().tolist() == [0, -1, -2]
+    assert target(str(tmp_path / "run*.xyz")) == {"kind": "atoms", "data": {"path": str(tmp_path / "run*.xyz")}}
+    assert target(str(tmp_path / "none*.xyz")) is None
     with pytest.raises(InputError, match=r"none\*.xyz: no such file"):
         load(tmp_path / "none*.xyz")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ def parse(values: Mapping[str, Any], source: str) -> AtomsConfig:
 
 
 def target(word: str) -> dict[str, Any] | None:
-    """The values of a configuration that a word on the command line stands for: a file of frames, or demo."""
-    return {"kind": "atoms", "data": {"path": word}} if word == "demo" or Path(word).exists() else None
+    """The values of a configuration that a word on the command line stands for: frames (a file, 'run*.xyz') or demo."""
+    there = word == "demo" or Path(word).exists() or bool(glob(word))
+    return {"kind": "atoms", "data": {"path": word}} if there else None
 
 
 def code(config: AtomsConfig) -> str | None:
