@@ -1,5 +1,8 @@
 """`dcnn.fit` takes objects: frames, networks, problems, tensors; a run remembers what it needs to be opened again."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -210,3 +213,23 @@ def test_what_cannot_be_trained_on_is_said():
         dcnn.fit("demo", minutes=1, epochs=2)
     with pytest.raises(InputError, match="x and labels go with a network"):
         dcnn.fit("demo", x=[1.0])
+
+
+def test_tensors_need_neither_lightning_nor_pydantic(tmp_path):
+    """The core: torch and numpy."""
+    script = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"lightning", "pydantic", "yaml", "rich", "typer", "ase", "scipy", "h5py", "vesin"}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Refuse())
+import torch, dcnn
+x = torch.linspace(-1, 1, 50)
+net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+run = dcnn.fit(net, sys.argv[1], x=x, labels={"": x**2, "x": 2 * x}, steps=5)
+print(run.status, run.solution(x=0.5).shape)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == "finished ()"
