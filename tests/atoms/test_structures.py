@@ -123,7 +123,9 @@ def test_labels_are_taken_where_every_frame_has_them():
     graph = collate([labelled, bare], 3.0)
     assert graph.energy.tolist() == [1.0, 2.0]
     assert graph.forces is None
-    assert graph.stress is None
+    assert graph.stress[0].tolist() == np.eye(3).tolist()
+    assert graph.stress[1].isnan().all()
+    assert collate([bare], 3.0).stress is None
     assert collate([labelled], 3.0).stress.shape == (1, 3, 3)
 
 

@@ -53,6 +53,14 @@ def _joined(values: Iterable[Any], dtype: torch.dtype, stack: bool = False) -> T
     return torch.from_numpy(np.stack(parts) if stack else np.concatenate(parts)).to(dtype)
 
 
+def _stresses(structures: Sequence[Structure], dtype: torch.dtype) -> Tensor | None:
+    """(B, 3, 3), NaN where a structure has none, or None if no structure has one."""
+    if all(structure.stress is None for structure in structures):
+        return None
+    missing = np.full((3, 3), np.nan)
+    return torch.from_numpy(np.stack([missing if s.stress is None else s.stress for s in structures])).to(dtype)
+
+
 def collate(
     structures: Sequence[Structure],
     neighbours: float | Sequence[Pairs],
@@ -61,7 +69,8 @@ def collate(
     """One :class:`AtomsBatch` of several structures.
 
     ``neighbours`` is the cutoff, or the pair lists of the structures where they are known already
-    (:class:`Batcher` keeps them between epochs). A label is taken over where *every* structure has it.
+    (:class:`Batcher` keeps them between epochs). Energies and forces are taken over where *every* structure has
+    them; a stress that only some have is NaN for the others.
     """
     if len(structures) == 0:
         raise InputError("cannot make a batch of no structures: the split or selection is empty")
@@ -94,7 +103,7 @@ def collate(
         cutoff=cutoff,
         energy=_joined((s.energy for s in structures), torch.float64, stack=True),
         forces=_joined((s.forces for s in structures), dtype),
-        stress=_joined((s.stress for s in structures), dtype, stack=True),
+        stress=_stresses(structures, dtype),
         edges=topology.edges,
     )
 

@@ -52,6 +52,7 @@ class ScaleConfig(Section):
 class AtomsLoss(Section):
     energy: TermConfig = TermConfig()
     forces: TermConfig = TermConfig()
+    stress: TermConfig = TermConfig(weight=0.0)
     energy_per_atom: bool = False
     weighting: WeightingName = "fixed"
     weighting_options: dict[str, Any] = Field({})

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import Batcher, shared_radius
-from dcnn.atoms.config import AtomsConfig
+from dcnn.atoms.config import AtomsConfig, AtomsLoss, TermConfig
 from dcnn.atoms.data import load
 from dcnn.atoms.data.fingerprint import save_split
 from dcnn.atoms.dataset import Dataset
-from dcnn.atoms.forces import energy_and_forces
+from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.frames import SPLIT, split_frames
 from dcnn.atoms.label_errors import errors, errors_of_nothing
 from dcnn.atoms.models import build
@@ -93,8 +93,11 @@ class AtomsTask:
             yield self._batchers["train"](frames[rank::world])
 
     def residuals(self, network: nn.Module, batch: AtomsBatch) -> dict[str, Tensor]:
-        wanted = {term.name for term in self.terms if term.weight != 0}
-        if "forces" in wanted:
+        wanted = {term.name: term for term in self.terms if term.weight != 0}
+        stress = None
+        if "stress" in wanted and batch.stress is not None and batch.cell is not None:
+            energy, forces, stress = energy_forces_stress(network, batch)
+        elif "forces" in wanted:
             energy, forces = energy_and_forces(network, batch)
         else:
             energy = network(batch)
@@ -110,6 +113,10 @@ class AtomsTask:
         if "forces" in wanted:
             assert batch.forces is not None
             found["forces"] = forces - batch.forces
+        if "stress" in wanted:
+            found["stress"] = torch.zeros_like(energy)
+            if stress is not None and batch.stress is not None:
+                found["stress"] = _where_known(stress - batch.stress, wanted["stress"].norm)
         return found
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
@@ -117,10 +124,15 @@ class AtomsTask:
 
         Of the test frames also the errors of zero forces and of the mean energy.
         """
-        energy_errors, force_errors, systems = [], [], []
+        energy_errors, force_errors, systems, stress_errors = [], [], [], []
+        fits_stress = any(term.name == "stress" and term.weight != 0 for term in self.terms)
         for batch in self._batches_of(split):
             with torch.no_grad():  # nothing is differentiated beyond the forces
-                energy, forces = energy_and_forces(network, batch)
+                if fits_stress and batch.stress is not None and batch.cell is not None:
+                    energy, forces, stress = energy_forces_stress(network, batch)
+                    stress_errors.append(stress.double() - batch.stress.double())
+                else:
+                    energy, forces = energy_and_forces(network, batch)
             assert batch.energy is not None
             assert batch.forces is not None
             # A constant and references drop out of a difference: it is taken in scaled units, in float64.
@@ -129,6 +141,8 @@ class AtomsTask:
             force_errors.append((forces.double() - batch.forces.double()) * unit_eV)
             systems.append(batch.system)
         found = dict(errors(energy_errors, force_errors, systems))
+        if stress_errors:
+            found["stress_mae_eV_A3"] = float(torch.cat(stress_errors).abs().nanmean()) * unit_eV
         if split == "test":
             found |= errors_of_nothing(self.frames["train"], self.frames["test"], self.energy_unit_eV)
         return found
@@ -190,10 +204,7 @@ def build_atoms(
     if network is None:
         network = build(**config.model.overrides, **config.model.model_dump(exclude={"overrides"}))
     loss = config.loss
-    terms = (
-        Term("energy", loss.energy.weight, loss.energy.norm),
-        Term("forces", loss.forces.weight, loss.forces.norm),
-    )
+    terms = tuple(Term(name, term.weight, term.norm) for name, term in _terms(loss, frames["train"]).items())
     return AtomsTask(
         network,
         scale,
@@ -208,6 +219,31 @@ def build_atoms(
     )
 
 
+def _terms(loss: AtomsLoss, frames: Dataset) -> dict[str, TermConfig]:
+    """The terms by name; that of the stress is there if it has a weight, which asks for frames with a stress."""
+    terms = {"energy": loss.energy, "forces": loss.forces}
+    if loss.stress.weight == 0:
+        return terms
+    if loss.stress.norm == "huber":
+        raise InputError("loss.stress.norm: huber is not possible where frames may lack a stress; take l1 or l2")
+    if not any(frame.stress is not None and np.all(frame.pbc) for frame in frames):
+        raise InputError(
+            f"loss.stress.weight is {loss.stress.weight:g}, but no training frame of {frames.source or 'the data'} is "
+            "periodic in three directions and has a stress; name it with data.stress_key, or set the weight to 0"
+        )
+    return terms | {"stress": loss.stress}
+
+
+def _where_known(residual: Tensor, norm: str) -> Tensor:
+    """The residual with 0 where it is NaN, scaled so that the mean of its norm is that over the entries that are known.
+
+    A choice of rows would have no fixed shape in the graph of a step.
+    """
+    known = ~residual.isnan()
+    share = residual.numel() / known.sum().clamp(min=1)
+    return residual.where(known, 0.0) * (share if norm == "l1" else share.sqrt())
+
+
 def _scaled(scale: LabelScale, frames: Sequence[Structure]) -> list[Structure]:
     """The frames with labels in the unit of the scale, still in float64."""
     scaled = []
@@ -215,5 +251,6 @@ def _scaled(scale: LabelScale, frames: Sequence[Structure]) -> list[Structure]:
         assert frame.energy is not None
         assert frame.forces is not None
         energy = scale.scale_energy(frame.energy, frame.z)
-        scaled.append(replace(frame, energy=energy, forces=scale.scale_forces(frame.forces)))
+        stress = None if frame.stress is None else np.asarray(scale.scale_stress(frame.stress))
+        scaled.append(replace(frame, energy=energy, forces=scale.scale_forces(frame.forces), stress=stress))
     return scaled
