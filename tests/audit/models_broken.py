@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from models_common import Call, Table, mlp, points
-from models_sound import SIZES, PaiNN, Recurrent, ResNet, frames
+from models_sound import SIZES, Holder, PaiNN, Recurrent, ResNet, frames
 from torch import nn
 
 import dcnn
@@ -73,6 +73,34 @@ def _painn():
 def a_lambda_with_relu():
     net = mlp(nn.ReLU)
     return (lambda x: net(x).sum(1)), points()
+
+
+BROKEN.add("a_method_with_relu", lambda: (Holder(nn.ReLU).energy, points()), "DC101")
+
+
+@BROKEN.row("DC101")
+def relu_written_into_a_buffer():
+    first, last = nn.Linear(3, 16), nn.Linear(16, 1)
+
+    def value(x):
+        h = first(x)
+        buffer = torch.zeros_like(h)
+        buffer[:, :8], buffer[:, 8:] = F.relu(h[:, :8]), h[:, 8:]
+        return last(buffer)
+
+    return value, points()
+
+
+@BROKEN.row("DC101")
+def relu_inside_vmap():
+    net = mlp(nn.ReLU)
+    return (lambda x: torch.vmap(lambda row: net(row[None])[0])(x)), points()
+
+
+@BROKEN.row("DC101")
+def one_relu_among_smooth_layers():
+    layers = [nn.Linear(3, 16), nn.SiLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.SiLU()]
+    return nn.Sequential(*layers, nn.Linear(16, 1)), points()
 
 
 @BROKEN.row("DC101")

@@ -110,6 +110,22 @@ def a_partial():
     return partial(lambda net, x, t: net(torch.cat([x, t], 1)), net, t=torch.ones(32, 1, dtype=torch.float64)), points()
 
 
+class Holder:
+    """An object that is no module and has one."""
+
+    def __init__(self, activation):
+        self.net = mlp(activation)
+
+    def energy(self, x):
+        return self.net(x)
+
+    __call__ = energy
+
+
+SOUND.add("a_method", lambda: (Holder(nn.SiLU).energy, points()))
+SOUND.add("an_object_that_can_be_called", lambda: (Holder(nn.SiLU), points()))
+
+
 class Nested(nn.Module):
     """Takes one nested dictionary and returns several named outputs."""
 
@@ -261,6 +277,63 @@ def transformer_written_out():
 def transformer_of_torch():
     encoder = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True, dropout=0.0)
     return nn.Sequential(nn.Linear(3, 8), encoder, Call(lambda h: h.mean(1)), nn.Linear(8, 1)), torch.randn(4, 5, 3)
+
+
+@SOUND.row()
+def vectorised_by_vmap():
+    net = mlp(nn.Tanh)
+    return (lambda x: torch.vmap(lambda row: net(row[None])[0])(x)), points()
+
+
+@SOUND.row()
+def fourier_neural_operator():
+    class Operator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.out = nn.Parameter(torch.randn(9, dtype=torch.complex64)), nn.Linear(16, 1)
+
+        def forward(self, x):
+            return self.out(F.gelu(torch.fft.irfft(torch.fft.rfft(x) * self.w, n=16)))
+
+    return Operator(), torch.randn(6, 16)
+
+
+@SOUND.row()
+def cubic_splines():
+    class Spline(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.knots, self.out = nn.Linear(3, 4), torch.linspace(-2, 2, 5), nn.Linear(20, 1)
+
+        def forward(self, x):
+            d = (self.a(x)[..., None] - self.knots).abs()
+            near, far = 2 / 3 - d**2 + d**3 / 2, (2 - d).clamp(min=0) ** 3 / 6
+            return self.out(torch.where(d < 1, near, far).flatten(1))
+
+    return Spline(), points()
+
+
+@SOUND.row()
+def cosine_cutoff_with_a_mask():
+    net = mlp(nn.SiLU)
+
+    def energy(x):
+        d = x.norm(dim=1, keepdim=True)
+        return net(x) * 0.5 * (torch.cos(d * torch.pi / 1.5) + 1) * (d < 1.5)
+
+    return energy, points(64)
+
+
+@SOUND.row()
+def written_into_a_buffer():
+    net = mlp(nn.SiLU, inputs=4)
+
+    def value(x):
+        h = torch.zeros(len(x), 4, dtype=x.dtype)
+        h[:, 0], h[:, 1:] = x[:, 0], torch.sin(x)
+        return net(h)
+
+    return value, points()
 
 
 # ---- physics-informed networks ---------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ def test_a_clean_model_gives_no_finding(name, order):
         ("integrated_leaky_relu", 2, ["DC101"]),
         ("selu", 1, ["DC102"]),
         ("elu", 2, ["DC102"]),
+        ("elu", 3, ["DC102"]),
         ("elu", 1, []),
     ],
 )
@@ -363,6 +364,7 @@ def bad_model(x):
         (mlp(), points(), {"losses": lambda m, x: m(x)}, "losses="),
         (mlp(), points(), {"derivative": lambda m, x: m(x)}, "derivative="),
         (mlp(), torch.tensor(1.0), {}, "shape"),
+        (mlp(), torch.tensor([[0.0, 1.0, 2.0], [0.0, float("nan"), 1.0]]), {}, r"rows \[1\]"),
         (mlp(), torch.zeros(0, 3), {}, "shape"),
     ],
 )

@@ -87,8 +87,8 @@ def _finding(code: str, where: str, name: str, order: int, numbers: dict[str, fl
         code,
         "warning",
         where,
-        f"Derivative {order} of {name} jumps by {numbers['jump']:.2g} of its size within the values that pass through "
-        "it; so does the model's derivative, for instance the force.",
+        f"Derivative {numbers['jumping_order']} of {name} jumps by {numbers['jump']:.2g} of its size within the values "
+        "that pass through it; so does the model's derivative, for instance the force.",
         "dcnn.swap_activations(model, 'silu')",
         {"order": order, **numbers},
     )
@@ -202,8 +202,11 @@ def _judged(record: Record, chain: list[Op], root: int, sink: int, order: int) -
         share = float((bend > 1e-6 * reach + 10 * noise).double().mean())
         if share < FEW[j + 1]:
             return "DC101", {"vanishing_order": j + 1, "share": share}
-    jump = max((_jump(function, z, other, order) for other in others), default=0.0) if again.shape == z.shape else 0.0
-    return ("DC102", {"jump": jump}) if jump > 0 else ("", {})
+    for j in range(1, min(order, 4) + 1) if again.shape == z.shape else ():
+        jump = max(_jump(function, z, other, j) for other in others)
+        if jump > 0:
+            return "DC102", {"jump": jump, "jumping_order": j}
+    return "", {}
 
 
 def spread_of(z: Tensor) -> Tensor:

@@ -80,6 +80,10 @@ def differentiable_sample(
             f"audit: the differentiated tensor has shape {tuple(x.shape)}; pass a batch, (N, …) with N ≥ 1"
         )
 
+    bad = (~x.isfinite()).reshape(len(x), -1).any(1).nonzero().flatten()
+    if len(bad):
+        raise InputError(f"audit: the sample holds NaN or inf in rows {bad[:5].tolist()} ({len(bad)} rows in all)")
+
     def rotated(rotation: Tensor) -> DifferentiableSample:
         turned = _replaced(cast, (), {where: x @ rotation.to(x).T})
         return differentiable_sample(turned, wrt, output, dtype)

@@ -91,10 +91,9 @@ def _copied_function(function: Any, held: dict[str, nn.Module]) -> Any:
         keywords = {name: own(name, value) for name, value in function.keywords.items()}
         return partial(_copied_function(function.func, held), *arguments, **keywords)
     if isinstance(function, MethodType):
-        owner = own("self", function.__self__)
-        return MethodType(function.__func__, owner)
+        return MethodType(function.__func__, _copied_object(function.__self__, held))
     if not isinstance(function, FunctionType):
-        return function
+        return _copied_object(function, held)
     names = inspect.getclosurevars(function)
     space = {**function.__globals__, **{name: own(name, value) for name, value in names.globals.items()}}
     cells = tuple(
@@ -103,6 +102,20 @@ def _copied_function(function: Any, held: dict[str, nn.Module]) -> Any:
     )
     made = FunctionType(function.__code__, space, function.__name__, function.__defaults__, cells)
     made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _copied_object(owner: Any, held: dict[str, nn.Module]) -> Any:
+    """A copy of an object with modules in its attributes, or of a module; what torch cannot copy stays itself."""
+    if isinstance(owner, nn.Module):
+        made: Any = held.setdefault("self", _deepcopy(owner))
+    elif any(isinstance(value, nn.Module) for value in getattr(owner, "__dict__", {}).values()):
+        made = copy.copy(owner)
+        for name, value in vars(owner).items():
+            if isinstance(value, nn.Module):
+                held[name] = made.__dict__[name] = _deepcopy(value)
+    else:
+        return owner
     return made
 
 
