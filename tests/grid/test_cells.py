@@ -9,7 +9,7 @@ from dcnn import atoms
 from dcnn.errors import InputError
 from dcnn.grid import engine
 from dcnn.grid.cells import GridCell, write_json
-from dcnn.grid.comparison import budget_words, cells_of
+from dcnn.grid.comparison import budget_words, cells_of, recipes_for
 from dcnn.results import as_config, resolve
 from dcnn.train.text import to_yaml
 
@@ -108,3 +108,17 @@ def test_no_time_at_all_is_refused():
 def test_no_recipe_is_refused():
     with pytest.raises(InputError, match="at least one recipe"):
         cells_of("demo", [], [None], 1)
+
+
+def test_the_fair_opponent_is_compared_by_default():
+    assert recipes_for("demo") == ("original", "paper", "standard", "best")
+    assert recipes_for("heat") == ("original", "paper", "best")
+    (cell,) = cells_of("demo", ["standard"], [None], 1)
+    (stage,) = cell.config.training.stages
+    assert (cell.config.scale.references, cell.config.loss.forces.norm, cell.config.training.batch_size) == (
+        "mean",
+        "l2",
+        10,
+    )
+    assert (stage.optimizer, stage.learning_rate, stage.schedule) == ("adam", 5e-4, "plateau")
+    assert (cell.config.model.activation, cell.config.model.normalization) == (None, True), "as published"

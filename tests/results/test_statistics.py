@@ -121,3 +121,11 @@ def test_every_error_has_a_unit_or_none_and_what_knows_nothing():
     assert shown_metrics([{"nrmse": 1.0}, {"constant_nrmse": 2.0}]) == [BY_NAME["nrmse"], BY_NAME["constant_nrmse"]]
     assert BY_NAME["nrmse"].baseline_of([{}, {"constant_nrmse": 2.0}]) == 2.0
     assert BY_NAME["mse"].baseline_of([{"constant_nrmse": 2.0}]) is None
+
+
+def test_the_standard_recipe_is_the_reference_where_it_was_run():
+    runs = [run(recipe, error) for recipe, error in (("original", 9.0), ("standard", 2.0), ("best", 1.0))]
+    original, standard, best = summarise(runs, BY)
+    assert (original.reference.labels["recipe"], standard.reference) == ("standard", None)
+    assert best.cells[0].verdict.text == "2× lower"
+    assert summarise(runs, BY, "original")[2].cells[0].verdict.text == "9× lower"

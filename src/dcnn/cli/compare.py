@@ -15,7 +15,7 @@ from dcnn.cli.result_table import result_table
 from dcnn.errors import InputError, unknown
 from dcnn.grid import engine
 from dcnn.grid.cells import write_json
-from dcnn.grid.comparison import budget_words, cells_of
+from dcnn.grid.comparison import budget_words, cells_of, recipes_for
 from dcnn.grid.store import local_copy
 from dcnn.progress import watching
 from dcnn.report import write_rows_page
@@ -25,13 +25,16 @@ from dcnn.results.statistics import summarise
 def compare(
     target: Annotated[str, typer.Argument(help="data file, config.yaml, PDE name, problem.py, or demo")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value for every run")] = None,
-    recipes: Annotated[str, typer.Option(help="which recipes, separated by commas")] = "original,paper,best",
+    recipes: Annotated[
+        str | None, typer.Option(help="by commas; original,paper,best and, for potentials, standard if not given")
+    ] = None,
     model: Annotated[list[str] | None, typer.Option(help="network; may be given several times")] = None,
     epochs: Annotated[int | None, typer.Option(help="budget of every run in epochs")] = None,
     minutes: Annotated[float | None, typer.Option(help="budget of every run in minutes")] = None,
     seeds: Annotated[int, typer.Option(help="runs of every recipe")] = 3,
     reference: Annotated[
-        str | None, typer.Option(help="recipe that the others are compared with; original, or the best one")
+        str | None,
+        typer.Option(help="recipe to compare with; standard, else original, else the best"),
     ] = None,
     paired: Annotated[bool, typer.Option("--paired", help="compare run by run of the same seed, not means")] = False,
     jobs: Annotated[int | None, typer.Option(help="runs at the same time, one thread each; 2 if not given")] = None,
@@ -52,7 +55,7 @@ def compare(
     """
     engine.check(on)
     words = budget_words(overrides or [], epochs, minutes)
-    names = [name.strip() for name in recipes.split(",")]
+    names = [name.strip() for name in recipes.split(",")] if recipes is not None else recipes_for(target, words)
     if reference is not None and reference not in names:
         raise unknown("reference, which is not among the recipes,", reference, names)
     if paired and seeds < 2:
@@ -61,10 +64,10 @@ def compare(
     console = Console(stderr=as_json)
     with watching(console, len(cells)) as watch:
         runs = engine.run(cells, output, on, jobs, watch)
-    rows = summarise(runs, ("data", "model", "recipe"), reference or "original", paired=paired)
+    rows = summarise(runs, ("data", "model", "recipe"), reference, paired=paired)
     local, facts = local_copy(output), {"rows": [row.to_dict() for row in rows]}
     write_json(local / "compare.json", runs, target=target, **facts)
-    title, typed = f"{Path(target).stem}: {recipes.replace(',', ', ')}", shlex.join(["dcnn", *sys.argv[1:]])
+    title, typed = f"{Path(target).stem}: {', '.join(names)}", shlex.join(["dcnn", *sys.argv[1:]])
     page = write_rows_page(rows, local / "compare.html", title, command=typed, trust=True)
     where = engine.publish(output, page, local / "compare.json")
     if as_json:

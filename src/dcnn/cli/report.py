@@ -15,7 +15,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders, or folders that hold them")],
     output: Annotated[Path, typer.Option("--output", "-o", help="page to write")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="heading of the page; made from the runs if not given")] = "",
-    reference: Annotated[str, typer.Option(help="recipe that the others are compared with")] = "original",
+    reference: Annotated[str | None, typer.Option(help="recipe that the others are compared with")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="run the Python files that runs name")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:

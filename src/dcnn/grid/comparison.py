@@ -8,6 +8,8 @@ from dcnn.errors import InputError
 from dcnn.grid.cells import GridCell
 from dcnn.results import resolve
 
+#: What is compared if nothing is said, for each kind of run.
+RECIPES = {"atoms": ("original", "paper", "standard", "best"), "pde": ("original", "paper", "best")}
 BUDGETS = ("epochs", "steps", "minutes")
 
 
@@ -23,6 +25,11 @@ def budget_words(overrides: Sequence[str], epochs: int | None, minutes: float | 
     if len(given) + len(words) > 1:
         raise InputError(f"{' and '.join([*given, *words])}: give one budget, epochs, steps or minutes")
     return [*overrides, *(f"training.{name}={value}" for name, value in options.values() if value is not None)]
+
+
+def recipes_for(target: str, overrides: Sequence[str] = ()) -> tuple[str, ...]:
+    """The recipes that are compared for this target if none are named."""
+    return RECIPES[resolve(target, None, list(overrides)).kind]
 
 
 def cells_of(

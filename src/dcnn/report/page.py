@@ -29,7 +29,7 @@ def write_page(
     title: str = "",
     published: Mapping[tuple[str, ...], Mapping[str, float]] | None = None,
     *,
-    reference: str = "original",
+    reference: str | None = None,
     paired: bool = False,
     **more: Any,
 ) -> Path:
@@ -37,7 +37,7 @@ def write_page(
 
     runs: run folders, or folders that hold them. published: numbers to stand beside ours, by (data, model, recipe) or
     (data, model, recipe, variant) → {"force_mae_kcal_mol_A": 0.68, …}. reference: the recipe that the others are
-    compared with; where it was not run, the best. paired: they are compared seed by seed. more: see
+    compared with; standard, else original, else the best. paired: they are compared seed by seed. more: see
     :func:`write_rows_page`.
     """
     known = {(*key, "")[: len(LABELS)]: errors for key, errors in (published or {}).items()}

@@ -6,18 +6,24 @@ import base64
 import struct
 import zlib
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+# Viridis, and ColorBrewer's RdBu from blue to red; between these colours lines are drawn.
+SEQUENTIAL = (
+    "440154 481769 472a7a 433d84 3d4e8a 355e8d 2e6d8e 297b8e 23898e 1f978b 21a585 2eb37c 46c06f 65cb5e 89d548 b0dd2f "
+    "d8e219 fde725"
+)
+DIVERGING = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
 
 
 def picture(values: NDArray[np.floating], low: float, high: float, colours: str = SEQUENTIAL) -> str:
     """A data URI of `values` (rows from top to bottom, columns), `low` to `high` over the colour map."""
     span = high - low if high > low else 1.0
     levels = np.nan_to_num(np.clip((values - low) / span, 0, 1) * 255).astype(np.uint8)
-    palette = (matplotlib.colormaps[colours](np.arange(256))[:, :3] * 255).astype(np.uint8)
+    anchors = np.array([list(bytes.fromhex(colour)) for colour in colours.split()])  # (n, 3)
+    places = np.linspace(0, 255, len(anchors))
+    palette = np.stack([np.interp(np.arange(256), places, part) for part in anchors.T], 1).round().astype(np.uint8)
     height, width = levels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), levels], axis=1)  # a filter byte before every row
     png = b"\x89PNG\r\n\x1a\n" + b"".join(

@@ -136,15 +136,15 @@ class ResultRow:
 def summarise(
     runs: Sequence[RunRecord],
     by: Sequence[str],
-    reference: str = "original",
+    reference: str | None = None,
     published: Mapping[tuple[Any, ...], Mapping[str, float]] | None = None,
     paired: bool = False,
 ) -> list[ResultRow]:
     """A row for each combination of the labels `by`, in the order of the runs.
 
-    A row is compared with the one of the `reference` recipe that shares most labels, the first of them (what the data
-    are) in any case; where that recipe was not run, with the best. published: errors by the values of `by`.
-    paired: differences are taken seed by seed. Diverged runs are counted, not averaged.
+    A row is compared with the one of the `reference` recipe (standard, or else original) that shares most labels, the
+    first of them (what the data are) in any case; where that recipe was not run, with the best. published: errors by
+    the values of `by`. paired: differences are taken seed by seed. Diverged runs are counted, not averaged.
     """
     metrics = [metric for metric in shown_metrics(run["test"] for run in runs) if metric.name != "nrmse_domain"]
     members: dict[tuple[Any, ...], list[RunRecord]] = {}
@@ -246,8 +246,10 @@ def _how_much(ours: float, theirs: float) -> str:
     return f"{abs(ours / theirs - 1) * 100:.0f} % {side}" if ratio < 1.995 else f"{short(ratio, 2)}× {side}"
 
 
-def _reference_of(row: ResultRow, rivals: Sequence[ResultRow], recipe: str) -> ResultRow | None:
+def _reference_of(row: ResultRow, rivals: Sequence[ResultRow], recipe: str | None) -> ResultRow | None:
     """The row to compare with; None for the reference itself, and for a recipe in several variants with its own."""
+    run = [other.labels["recipe"] for other in rivals]
+    recipe = recipe or next((name for name in ("standard", "original") if name in run), None)
     named = [other for other in rivals if other.labels["recipe"] == recipe]
     if named:
         shared = [sum(row.labels[key] == other.labels[key] for key in row.labels) for other in named]

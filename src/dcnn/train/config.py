@@ -56,9 +56,11 @@ class Stage(Checked):
 
     optimizer: Literal["adam", "adamw", "soap", "lbfgs", "broyden", "gauss_newton"] = "adam"
     learning_rate: float = setting(1e-3, gt=0)
-    schedule: Literal["constant", "cosine"] = "cosine"
+    schedule: Literal["constant", "cosine", "plateau"] = "cosine"
     warmup: float = setting(0.0, "share of the stage with a rising learning rate", ge=0, lt=1)
     final: float = setting(0.01, "learning rate at the end, as a share of the peak", ge=0, le=1)
+    patience: int = setting(10, "plateau: validations without progress before the rate falls", ge=1)
+    factor: float = setting(0.5, "plateau: what the rate is multiplied by", gt=0, lt=1)
     weight_decay: float = setting(0.0, ge=0)
     clip_norm: float | None = setting(None, gt=0)
     share: float = setting(1.0, "share of the whole budget", gt=0, le=1)

@@ -88,6 +88,8 @@ class Progress:
     calls: int = 0  # evaluations of the graph in this stage
     best: float = math.inf
     since_best: int = 0
+    waited: int = 0  # validations without progress since the rate last fell
+    drops: int = 0  # how often it fell in this stage
     status: str = "running"
     message: str = ""  # why it diverged
 
@@ -150,7 +152,7 @@ class Trainer:
     def _enter_stage(self) -> None:
         index, _ = stage_at(self.stages, self.used())
         if self.stepper is None or index != self.progress.stage:
-            self.progress.calls = 0
+            self.progress.calls = self.progress.waited = self.progress.drops = 0
             self._start_stage(index)
 
     def _start_stage(self, index: int) -> None:
@@ -174,7 +176,7 @@ class Trainer:
         task.network.train()
         began, before = self.clock(), progress.seconds
         for batch in task.batches(progress.epoch, self.fabric.global_rank, self.fabric.world_size, progress.batch):
-            progress.rate = stepper.rate(stage_at(self.stages, self.used())[1])
+            progress.rate = stepper.rate(stage_at(self.stages, self.used())[1], progress.drops)
             try:
                 report = stepper(batch, progress.step, progress.rate)
             except NotFiniteError:
@@ -256,6 +258,10 @@ class Trainer:
             errors = task.evaluate(task.network, "validation")
             better = errors[task.monitor] < progress.best  # nan is never better
             progress.since_best = 0 if better else progress.since_best + 1
+            progress.waited = 0 if better else progress.waited + 1
+            stage = self.stages[progress.stage]
+            if stage.schedule == "plateau" and progress.waited > stage.patience:
+                progress.waited, progress.drops = 0, progress.drops + 1
             if better:
                 progress.best = errors[task.monitor]
                 if self.fabric.is_global_zero:

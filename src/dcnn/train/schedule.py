@@ -9,17 +9,19 @@ from dataclasses import replace
 from dcnn.train.config import Stage
 
 
-def learning_rate(stage: Stage, progress: float) -> float:
-    """The rate at `progress` ∈ [0, 1] of the stage: linear warm-up, then constant or half a cosine.
+def learning_rate(stage: Stage, progress: float, drops: int = 0) -> float:
+    """The rate at `progress` ∈ [0, 1] of the stage: warm-up, then constant, half a cosine, or `drops` steps down.
 
     >>> stage = Stage(learning_rate=1.0, warmup=0.1, final=0.0)
     >>> [round(learning_rate(stage, p), 3) for p in (0.05, 0.1, 0.55, 1.0)]
     [0.5, 1.0, 0.5, 0.0]
+    >>> learning_rate(Stage(learning_rate=1.0, schedule="plateau", factor=0.5), 0.9, drops=2)
+    0.25
     """
     if progress < stage.warmup:
         return stage.learning_rate * progress / stage.warmup
-    if stage.schedule == "constant":
-        return stage.learning_rate
+    if stage.schedule != "cosine":
+        return stage.learning_rate * max(stage.factor**drops, stage.final)
     done = (min(progress, 1.0) - stage.warmup) / (1 - stage.warmup)
     return stage.learning_rate * (stage.final + (1 - stage.final) * 0.5 * (1 + math.cos(math.pi * done)))
 

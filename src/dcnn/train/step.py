@@ -71,9 +71,11 @@ class Stepper:
         after = max(0, AGAIN - calls)  # a run that had a graph goes on with one
         self.graph = graph_step(kind, residuals, task.terms, task.weighting, log, after)
 
-    def rate(self, within: float) -> float:
-        """The learning rate when `within` of the stage is done; a line search has one rate."""
-        return self.stage.learning_rate if self.stage.optimizer in SEARCHING else learning_rate(self.stage, within)
+    def rate(self, within: float, drops: int) -> float:
+        """The learning rate when `within` of the stage is done, after `drops` plateaus; a line search has one rate."""
+        if self.stage.optimizer in SEARCHING:
+            return self.stage.learning_rate
+        return learning_rate(self.stage, within, drops)
 
     def __call__(self, batch: Any, step: int, rate: float) -> dict[str, Tensor]:
         """One update; returns the loss and every term's raw and weighted value, detached.
