@@ -3,9 +3,6 @@
 A pickle is a program. Here every name it may look up stands for a constructor of ours: arrays are rebuilt
 from their raw bytes, PyG's classes become a plain :class:`Bag` of attributes, and any other name is refused
 before it is imported. No class of numpy, torch or PyG is handed out: there is nothing to call or to alter.
-
-Python's own unpickler in Python is used: unlike the one in C it cannot be made to allocate by a large number in the
-file, and it lets keys be checked before they are hashed (nested tuples take exponential time).
 """
 
 from __future__ import annotations
@@ -14,25 +11,17 @@ import io
 import math
 import pickle
 import re
-import struct
-from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from dcnn.errors import InputError
 from dcnn.guard import ALLOWANCE, RATIO
+from dcnn.keyed_unpickler import Frozen, Items, KeyedUnpickler, Members
 
 
-class _Frozen(type):
-    """Classes a pickle can make instances of but not write to."""
-
-    def __setattr__(cls, name: str, value: object) -> NoReturn:
-        raise pickle.UnpicklingError(f"the pickle tries to change {cls.__name__}.{name}")
-
-
-class Bag(metaclass=_Frozen):
+class Bag(metaclass=Frozen):
     """Attributes of a pickled PyG object, old layout (own attributes) or new (``_store._mapping``)."""
 
     values: dict[str, Any]
@@ -57,7 +46,7 @@ class Bag(metaclass=_Frozen):
         return inner if isinstance(inner, dict) else self.values
 
 
-class _Dtype(metaclass=_Frozen):
+class _Dtype(metaclass=Frozen):
     __slots__ = ("byteorder", "code")
 
     def __init__(self, code: Any, *_: Any) -> None:
@@ -73,7 +62,7 @@ class _Dtype(metaclass=_Frozen):
         return dtype.newbyteorder(">") if self.byteorder == ">" else dtype
 
 
-class _Array(metaclass=_Frozen):
+class _Array(metaclass=Frozen):
     """A numpy array on its way in; :meth:`build` makes it once all its parts are known."""
 
     __slots__ = ("parts",)
@@ -92,7 +81,7 @@ class _Array(metaclass=_Frozen):
         return np.frombuffer(raw, dtype.dtype()).reshape(shape, order=order).copy()
 
 
-class _Scalar(metaclass=_Frozen):
+class _Scalar(metaclass=Frozen):
     __slots__ = ("parts",)
 
     def __init__(self, *parts: Any) -> None:
@@ -103,7 +92,7 @@ class _Scalar(metaclass=_Frozen):
         return np.frombuffer(raw.encode("latin1") if isinstance(raw, str) else raw, dtype.dtype())[0]
 
 
-class _Storage(metaclass=_Frozen):
+class _Storage(metaclass=Frozen):
     """The numbers of a torch tensor, as torch pickles them: five short pickles, then a count and raw bytes."""
 
     __slots__ = ("raw",)
@@ -128,7 +117,7 @@ class _Storage(metaclass=_Frozen):
         return np.frombuffer(stream.read(count * np.dtype(dtype).itemsize), dtype, count).copy()
 
 
-class _Tensor(metaclass=_Frozen):
+class _Tensor(metaclass=Frozen):
     __slots__ = ("parts",)
 
     def __init__(self, *parts: Any) -> None:
@@ -142,7 +131,7 @@ class _Tensor(metaclass=_Frozen):
         return torch.as_strided(torch.from_numpy(storage.flat()), size, stride, offset).clone().numpy()
 
 
-class _Nothing(metaclass=_Frozen):
+class _Nothing(metaclass=Frozen):
     """Stands for what carries no data: dtypes of storages, PyG's attribute classes, hooks."""
 
     def __init__(self, *_: Any) -> None: ...
@@ -150,7 +139,7 @@ class _Nothing(metaclass=_Frozen):
     def __setstate__(self, state: Any) -> None: ...
 
 
-class _Encoded(metaclass=_Frozen):
+class _Encoded(metaclass=Frozen):
     """``codecs.encode(text, "latin1")``: how old protocols write bytes."""
 
     __slots__ = ("parts",)
@@ -161,37 +150,11 @@ class _Encoded(metaclass=_Frozen):
         return text.encode("latin1")
 
 
-class _Bytes(metaclass=_Frozen):
+class _Bytes(metaclass=Frozen):
     """``bytes()``: how old protocols write no bytes at all."""
 
     def __new__(cls) -> Any:
         return b""
-
-
-class _Dict(dict[Any, Any]):
-    """A dictionary that may carry attributes, as the ``state_dict`` of a module does."""
-
-
-class _Items(metaclass=_Frozen):
-    """``dict(pairs)`` with keys that are quick to hash."""
-
-    def __new__(cls, pairs: Any = ()) -> Any:
-        pairs = list(pairs.items() if isinstance(pairs, dict) else pairs)
-        return _Dict(zip(_keys([key for key, _ in pairs]), [value for _, value in pairs], strict=True))
-
-
-class _Members(metaclass=_Frozen):
-    """``set(members)`` and ``frozenset(members)``."""
-
-    def __new__(cls, members: Any = ()) -> Any:
-        return set(_keys(list(members)))
-
-
-def _keys(keys: Sequence[Any]) -> Sequence[Any]:
-    for key in keys:
-        if not isinstance(key, (str, bytes, int, float, type(None))):
-            raise pickle.UnpicklingError(f"a key of type {type(key).__name__}; keys are text or numbers")
-    return keys
 
 
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
@@ -220,12 +183,12 @@ _ADMITTED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _Tensor,
     ("torch._utils", "_rebuild_tensor"): _Tensor,
     ("torch.storage", "_load_from_bytes"): _Storage,
-    ("collections", "OrderedDict"): _Items,
-    ("builtins", "set"): _Members,
-    ("builtins", "frozenset"): _Members,
+    ("collections", "OrderedDict"): Items,
+    ("builtins", "set"): Members,
+    ("builtins", "frozenset"): Members,
     ("builtins", "complex"): complex,
     ("builtins", "list"): list,
-    ("builtins", "dict"): _Items,
+    ("builtins", "dict"): Items,
     ("builtins", "tuple"): tuple,
     ("builtins", "bytes"): _Bytes,
     ("_codecs", "encode"): _Encoded,
@@ -241,47 +204,7 @@ for _name in ("DataTensorAttr", "DataEdgeAttr"):
     _ADMITTED["torch_geometric.data.data", _name] = _Nothing
 
 
-_PythonUnpickler: Any = vars(pickle)["_Unpickler"]
-
-
-class _Keyed(_PythonUnpickler):
-    """Python's unpickler, with the keys of dictionaries and the members of sets checked."""
-
-    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
-
-    def load_setitem(self) -> None:
-        _keys(self.stack[-2:-1])
-        super().load_setitem()
-
-    def load_setitems(self) -> None:
-        _keys(self.stack[::2])
-        super().load_setitems()
-
-    def load_dict(self) -> None:
-        _keys(self.stack[::2])
-        super().load_dict()
-
-    def load_additems(self) -> None:
-        _keys(self.stack)
-        super().load_additems()
-
-    def load_frozenset(self) -> None:
-        _keys(self.stack)
-        super().load_frozenset()
-
-    def load_bytearray8(self) -> None:
-        (size,) = struct.unpack("<Q", self.read(8))
-        self.append(bytearray(self.read(size)))  # what is there, instead of room for what is claimed
-
-    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
-    dispatch[pickle.SETITEM[0]] = load_setitem
-    dispatch[pickle.SETITEMS[0]] = load_setitems
-    dispatch[pickle.DICT[0]] = load_dict
-    dispatch[pickle.ADDITEMS[0]] = load_additems
-    dispatch[pickle.FROZENSET[0]] = load_frozenset
-
-
-class _Unpickler(_Keyed):
+class _Unpickler(KeyedUnpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = _ADMITTED.get((module.replace("__builtin__", "builtins"), name))
         if found is None:
@@ -292,7 +215,7 @@ class _Unpickler(_Keyed):
         raise pickle.UnpicklingError("it refers to objects outside the file")
 
 
-class _StorageUnpickler(_Keyed):
+class _StorageUnpickler(KeyedUnpickler):
     """Reads the head of a torch storage: its type is a name, its whereabouts a tuple."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -364,11 +287,11 @@ def safe_loads(raw: bytes, where: str) -> Any:
         ) from None
 
 
-class _Outline(_Keyed):
+class _Outline(KeyedUnpickler):
     """Reads any pickle as numbers, text and containers; whatever else it asks for is left blank."""
 
     def find_class(self, module: str, name: str) -> Any:
-        return {"OrderedDict": _Items, "dict": _Items, "set": _Members, "frozenset": _Members}.get(name, _Nothing)
+        return {"OrderedDict": Items, "dict": Items, "set": Members, "frozenset": Members}.get(name, _Nothing)
 
     def persistent_load(self, pid: Any) -> None:
         return None

@@ -5,15 +5,10 @@ Files up to ``IN_MEMORY`` bytes are read at once; larger extxyz, db and traj fil
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import re
 import sqlite3
-import tarfile
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +17,14 @@ from typing import Any
 import ase.io
 import numpy as np
 
+from dcnn.atoms.data.archives import members
 from dcnn.atoms.data.frame_checks import LABELS, check_frame
 from dcnn.atoms.data.label_names import stress_of
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
-from dcnn.guard import ALLOWANCE, check_unfolded, decoding, error_context
+from dcnn.guard import decoding, error_context
 
 IN_MEMORY = 256 * 1024**2
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -213,43 +209,9 @@ def read_xsf(text: str) -> Any:
     return atoms
 
 
-class _Bounded(io.RawIOBase):
-    """What a stream unfolds to, up to what the archive may."""
-
-    def __init__(self, path: Path, stream: Any) -> None:
-        self._path, self._stream, self._read = path, stream, 0
-
-    def read(self, size: int = -1) -> bytes:
-        found: bytes = self._stream.read(min(size, ALLOWANCE) if size >= 0 else ALLOWANCE)
-        self._read += len(found)
-        check_unfolded(self._path, self._read)
-        return found
-
-
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files in an archive; nothing is unpacked to disk."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            check_unfolded(path, sum(member.file_size for member in archive.infolist()))
-            for name in sorted(n for n in archive.namelist() if not n.endswith("/")):
-                yield name, archive.read(name)
-        return
-    with path.open("rb") as file:
-        magic = file.read(6)
-    unfold = next((opened for start, opened in _UNFOLD.items() if magic.startswith(start)), open)
-    with unfold(path, "rb") as stream, tarfile.open(fileobj=_Bounded(path, stream), mode="r|") as archive:
-        for member in archive:
-            found = archive.extractfile(member) if member.isfile() else None
-            if found is not None:
-                yield member.name, found.read()
-
-
-_UNFOLD: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
-
-
 def _read_archive(path: Path) -> ListReader:
     frames: list[Any] = []
-    for name, raw in _members(path):
+    for name, raw in members(path):
         suffix = Path(name).suffix.lstrip(".")
         with decoding(f"{path}, member {name}", f"{suffix} file"):
             text = raw.decode(errors="replace")
