@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.
 # Two test processes on two cores: one thread each, and no spinning while waiting.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: fuzz demo test lint types imports unit test-slow bench clean
+.PHONY: fuzz demo test lint types imports unit test-kills test-slow bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -35,6 +35,10 @@ imports: .venv/dev
 
 unit: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not slow" --cov=src/dcnn --cov-report=term
+
+# Twenty SIGKILLs each of a potential, a PDE of two stages and two processes; the figures are in results/trust.md.
+test-kills: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/train/test_kills.py
 
 test-slow: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow

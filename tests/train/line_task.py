@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from dcnn.losses import Fixed, Term
-from dcnn.results import parse
+from dcnn.results import fit_config, parse, resume_run
 from dcnn.train import checkpoint
 from dcnn.train.console import Console
 from dcnn.train.loop import train
@@ -79,6 +80,17 @@ class Line:
 def build_line(config, folder=None, **options):
     """For `fit_config(…, build=…)`, in any process."""
     return Line(**options)
+
+
+def begin_or_go_on(values, folder):
+    resume_run(folder) if (folder / "config.yaml").exists() else fit_config(values, folder)
+
+
+def hold_lock(folder, pipe):
+    """Until it is killed."""
+    with Run(folder).locked():
+        pipe.send("held")
+        time.sleep(600)
 
 
 def config(**training):

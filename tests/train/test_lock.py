@@ -7,10 +7,9 @@ import resource
 import socket
 import sys
 import threading
-import time
 
 import pytest
-from line_task import Line, config, differences, run_in
+from line_task import Line, config, differences, hold_lock, run_in
 
 import dcnn.cli
 from dcnn.errors import InputError
@@ -38,15 +37,9 @@ def test_a_second_run_in_a_folder_is_refused_by_name(tmp_path):
     assert resume_run(tmp_path / "a").status == "finished", "the lock has gone with its block"
 
 
-def hold(folder, pipe):
-    with Run(folder).locked():
-        pipe.send("held")
-        time.sleep(600)
-
-
 def test_the_lock_of_a_killed_process_is_stale(tmp_path):
     here, there = multiprocessing.Pipe()
-    holder = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path / "a", there))
+    holder = multiprocessing.get_context("spawn").Process(target=hold_lock, args=(tmp_path / "a", there))
     holder.start()
     assert here.recv() == "held"
     with pytest.raises(InputError, match=f"process {holder.pid} on"):

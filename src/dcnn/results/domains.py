@@ -76,7 +76,8 @@ def build_task(config: RunConfig, folder: Path | None = None, given: Any = None)
     folder: of a run that has begun, for the data it was split into. given: a network or problem that is an object.
     """
     torch.manual_seed(config.seed)
-    return domain(config.kind).build(config, given, folder=folder)
+    task: Task = domain(config.kind).build(config, given, folder=folder)
+    return task
 
 
 def resolve(
@@ -114,4 +115,4 @@ def target_values(target: str) -> dict[str, Any]:
 
 
 def _kind(values: Mapping[str, Any]) -> str:
-    return values.get("kind", "pde" if "problem" in values else "atoms")
+    return str(values.get("kind", "pde" if "problem" in values else "atoms"))

@@ -53,9 +53,9 @@ def fit_config(
             Run.create(run.folder, config)
         if first and resume:
             run.update(config)
-        fabric.barrier()
         try:
             if not starts:
+                fabric.barrier()  # the folder is there
                 task = build(config, run.folder if resume else None)
                 return train(fabric, task, config, run, console if first else Console(), resume)
             console.start(run.folder, settings)

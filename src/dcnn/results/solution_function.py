@@ -32,7 +32,7 @@ class SolutionFunction:
         rows, shape = self._rows(points, named)
         dtype = next(self.network.parameters()).dtype
         found = []
-        for part in torch.as_tensor(rows, dtype=dtype).split(CHUNK):
+        for part in torch.split(torch.as_tensor(rows, dtype=dtype), CHUNK):
             with torch.no_grad():
                 values = partials(self.network, part, [derivative], self.coordinates)[derivative]
             found.append(values.double().reshape(len(part), -1).numpy())

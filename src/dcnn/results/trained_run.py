@@ -45,11 +45,11 @@ class TrainedRun:
     @property
     def test(self) -> dict[str, Any]:
         """Errors on the test data, with units in their names; None where they are not finite."""
-        return self.values.get("test", {})
+        return dict(self.values.get("test", {}))
 
     @property
     def status(self) -> str:
-        return self.values.get("status", "unfinished")
+        return str(self.values.get("status", "unfinished"))
 
     @cached_property
     def state(self) -> dict[str, Any]:
@@ -68,7 +68,8 @@ class TrainedRun:
     def task(self) -> Task:
         """The trained network with the data and terms it was trained on."""
         self._require_trust()
-        return domain(self.config.kind).build(self.config, self.network, self.state, self.folder)
+        task: Task = domain(self.config.kind).build(self.config, self.network, self.state, self.folder)
+        return task
 
     @cached_property
     def potential(self) -> Any:
@@ -110,7 +111,7 @@ class TrainedRun:
         """The step at which a run diverged, evaluated again; see :mod:`dcnn.train.divergence`."""
         self._require_trust()
         state, kind = divergence.kept(self.run), domain(self.config.kind)
-        task = kind.build(self.config, kind.network(self.config, state), state)
+        task = kind.build(self.config, kind.network(self.config, state, self.model), state, self.folder)
         return divergence.replay(state, task, divergence.kept_file(self.run))
 
     def _require_trust(self) -> None:

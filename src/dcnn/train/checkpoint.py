@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,9 @@ def load(path: Path) -> dict[str, Any]:
     """The checkpoint in today's format; nothing in the file is executed."""
     if not path.exists():
         raise InputError(f"{path}: no such checkpoint; a run folder holds checkpoints/last.ckpt after its first epoch")
-    state = load_tensors(path)
-    version = state.get("format_version") if isinstance(state, dict) else None
+    found = load_tensors(path)
+    state: dict[str, Any] = found if isinstance(found, dict) else {}
+    version = state.get("format_version")
     if type(version) is not int or version < 1:
         raise InputError(f"{path}: not a dcnn checkpoint (no format_version)")
     if version > FORMAT_VERSION:
@@ -72,4 +73,5 @@ def load_weights(network: nn.Module, weights: Mapping[str, Any], where: str) -> 
 
 def trained_dtype(weights: Mapping[str, Any]) -> torch.dtype:
     """The precision that stored weights were trained in."""
-    return next(value.dtype for value in weights.values() if value.is_floating_point())
+    dtypes: Iterator[torch.dtype] = (value.dtype for value in weights.values() if value.is_floating_point())
+    return next(dtypes)

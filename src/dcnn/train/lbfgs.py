@@ -93,7 +93,7 @@ class QuasiNewton(torch.optim.Optimizer):
 @torch.no_grad()
 def assign(parameters: list[Tensor], flat: Tensor) -> None:
     """One long vector as the values of all parameters."""
-    parts = flat.split([p.numel() for p in parameters])
+    parts = torch.split(flat, [p.numel() for p in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.copy_(part.view_as(parameter))
 
@@ -105,7 +105,8 @@ class LBFGS(QuasiNewton):
         super().__init__(parameters, lr, iterations, history=history)
 
     def direction(self, memory: dict[str, Any], gradient: Tensor) -> Tensor:
-        q, pairs = -gradient, list(zip(memory["s"], memory["y"], memory["rho"], strict=True))
+        q: Tensor = -gradient
+        pairs = list(zip(memory["s"], memory["y"], memory["rho"], strict=True))
         alphas = []
         for s, y, rho in reversed(pairs):
             alphas.append(rho * (s @ q))
@@ -130,7 +131,8 @@ class Broyden(QuasiNewton):
     """
 
     def direction(self, memory: dict[str, Any], gradient: Tensor) -> Tensor:
-        return -(memory["H"] @ gradient)
+        H: Tensor = memory["H"]
+        return -(H @ gradient)
 
     def learn(self, memory: dict[str, Any], s: Tensor, y: Tensor, curved: Tensor) -> None:
         ys = float(y @ s)

@@ -42,7 +42,7 @@ class OneProcess:
         return batch
 
     def backward(self, loss: Tensor, inputs: Sequence[Tensor]) -> None:
-        loss.backward(inputs=list(inputs))
+        torch.autograd.backward(loss, inputs=list(inputs))
 
     def barrier(self) -> None: ...
 

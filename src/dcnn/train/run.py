@@ -19,7 +19,7 @@ from typing import Any
 
 from dcnn.errors import InputError
 from dcnn.guard import decoding, read_json, read_text
-from dcnn.safe_files import naming, write_whole
+from dcnn.safe_files import is_partial, naming, write_whole
 from dcnn.train.config import RunConfig
 from dcnn.train.text import read_yaml, to_yaml
 
@@ -33,11 +33,11 @@ class Result:
 
     @property
     def test(self) -> dict[str, Any]:
-        return self.values["test"]
+        return dict(self.values["test"])
 
     @property
     def status(self) -> str:
-        return self.values["status"]
+        return str(self.values["status"])
 
 
 class Run:
@@ -94,6 +94,8 @@ class Run:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
+            for left in (path for path in self.folder.glob("**/*") if is_partial(path)):  # by a process that was killed
+                left.unlink()
             yield
 
     def withdraw(self) -> None:
