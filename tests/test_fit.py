@@ -79,13 +79,14 @@ def test_values_and_derivatives_of_tensors(tmp_path, sine):
 
 def test_training_in_scaled_units_is_training_in_those_of_the_labels():
     """The chain rule: scaled labels of y and dy/dx are value and derivative of one scaled function."""
-    from dcnn.sobolev.scaled_network import PointScale, ScaledNetwork
+    from dcnn.sobolev.scaled_network import FieldScales, ScaledNetwork
 
     x = torch.linspace(2, 5, 50, dtype=torch.float64)[:, None]
     y, slope, curvature = x**3, 3 * x**2, 6 * x
     labels = {"": y, "x": slope, "xx": curvature}
-    scale = PointScale.fit(x, labels, {"x": 0})
-    scaled = scale.labels(labels, {"x": 0})
+    scales = FieldScales.fit(x, labels, ["x"])
+    scaled, scale = scales.scale(labels, ["x"]), scales[0]
+    centre, width = scale.inputs["x"]
 
     class Exact(nn.Module):
         def __init__(self):
@@ -93,12 +94,12 @@ def test_training_in_scaled_units_is_training_in_those_of_the_labels():
             self.one = nn.Parameter(torch.ones((), dtype=torch.float64))
 
         def forward(self, u):
-            return self.one * ((u * scale.width[0] + scale.origin[0]) ** 3 - scale.offset[0]) / scale.unit[0]
+            return self.one * ((u * width + centre) ** 3 - scale.offset) / scale.constant
 
-    found = dcnn.derivatives.partials(Exact(), scale.inputs(x), ["", "x", "xx"])
+    found = dcnn.derivatives.partials(Exact(), scales.inputs(x), ["", "x", "xx"])
     for name, label in scaled.items():
         torch.testing.assert_close(found[name], label, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(ScaledNetwork(Exact(), scale)(x), y, rtol=1e-12, atol=1e-10)
+    torch.testing.assert_close(ScaledNetwork(Exact(), scales)(x), y, rtol=1e-12, atol=1e-10)
 
 
 def test_a_gradient_of_many_inputs_is_one_label(tmp_path):

@@ -9,8 +9,9 @@ from typing import Any
 from torch import nn
 
 from dcnn.errors import InputError
+from dcnn.scaling import LabelScale
 from dcnn.sobolev.config import RECIPE, SobolevConfig
-from dcnn.sobolev.scaled_network import GRADIENT, PointScale, ScaledNetwork
+from dcnn.sobolev.scaled_network import GRADIENT, FieldScales, ScaledNetwork
 from dcnn.sobolev.task import SobolevTask, letters_of, read_points, split_points
 from dcnn.train.checkpoint import load_weights, trained_dtype
 from dcnn.train.config import from_values, merge
@@ -65,8 +66,8 @@ def labels(config: SobolevConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(letters_of(x, known, config.coordinates)), tuple(f"y{n}" if n else "y" for n in range(fields))
 
 
-def _scale(state: Mapping[str, Any]) -> PointScale:
-    return PointScale(**{name: tuple(values) for name, values in state["task"]["scale"].items()})
+def _scale(state: Mapping[str, Any]) -> FieldScales:
+    return FieldScales(LabelScale.from_dict(stored) for stored in state["task"]["scale"])
 
 
 def _needs_network(config: SobolevConfig) -> InputError:

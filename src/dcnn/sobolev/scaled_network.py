@@ -3,99 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dcnn.scaling import LabelScale
+
 VALUE, GRADIENT = "", "grad"  # labels that are no partial derivative of a letter each
 
 
-@dataclass(frozen=True)
-class PointScale:
-    """x → (x − origin) / width and y → (y − offset) / unit, all in float64; a derivative follows by the chain rule."""
-
-    origin: tuple[float, ...]  # (d,)
-    width: tuple[float, ...]  # (d,)
-    offset: tuple[float, ...]  # (fields,)
-    unit: tuple[float, ...]  # (fields,)
+class FieldScales(tuple[LabelScale, ...]):
+    """One :class:`~dcnn.LabelScale` for each field; the inputs of all are the same. "grad" is all first derivatives."""
 
     @classmethod
-    def fit(cls, x: Tensor, labels: Mapping[str, Tensor], letters: Mapping[str, int]) -> PointScale:
-        """Mean and spread of inputs and values; without values the unit is that of the first derivatives."""
-        width = x.std(0).clamp_min(1e-300) if len(x) > 1 else torch.ones(x.shape[1], dtype=x.dtype)
-        width = torch.where(width > 1e-12 * x.abs().amax(0), width, torch.ones_like(width))
-        trial = cls(tuple(x.mean(0).tolist()), tuple(width.tolist()), (), ())
-        if VALUE in labels:
-            offset = labels[VALUE].mean(0)
-            unit = (labels[VALUE] - offset).square().mean(0).sqrt()
-        else:
-            rows = [label / trial._factor(name, letters) for name, label in labels.items() if name != GRADIENT]
-            rows += [labels[GRADIENT] * width] if GRADIENT in labels else []
-            unit = torch.cat([row.reshape(len(x), -1) for row in rows], 1).square().mean().sqrt().reshape(1)
-            fields = next((label.shape[1] for name, label in labels.items() if name != GRADIENT), 1)
-            unit, offset = unit.expand(fields), torch.zeros(fields)
-        unit = torch.where(unit > 0, unit, torch.ones_like(unit))
-        return cls(trial.origin, trial.width, tuple(offset.tolist()), tuple(unit.tolist()))
-
-    @classmethod
-    def none(cls, inputs: int, fields: int) -> PointScale:
-        return cls((0.0,) * inputs, (1.0,) * inputs, (0.0,) * fields, (1.0,) * fields)
+    def fit(cls, x: Tensor, labels: Mapping[str, Tensor], letters: list[str]) -> FieldScales:
+        fields = max((label.shape[1] for name, label in labels.items() if name != GRADIENT), default=1)
+        return cls(LabelScale.fit(_of_field(labels, n, letters), x=x, coordinates=letters) for n in range(fields))
 
     def inputs(self, x: Tensor) -> Tensor:
-        return (x.double() - x.new_tensor(self.origin, dtype=torch.float64)) / x.new_tensor(
-            self.width, dtype=torch.float64
-        )
+        return self[0].scale_inputs(x)
 
-    def labels(self, labels: Mapping[str, Tensor], letters: Mapping[str, int]) -> dict[str, Tensor]:
-        """Labels (N, fields) in scaled units: ∂ŷ/∂x̂ = (width / unit) ∂y/∂x."""
-        scaled = {}
-        for name, label in labels.items():
-            unit = label.new_tensor(self.unit)
-            if name == VALUE:
-                scaled[name] = (label - label.new_tensor(self.offset)) / unit
-            elif name == GRADIENT:
-                scaled[name] = label * label.new_tensor(self.width) / unit
-            else:
-                scaled[name] = label / (self._factor(name, letters) * unit)
-        return scaled
+    def scale(self, labels: Mapping[str, Tensor], letters: list[str]) -> dict[str, Tensor]:
+        """Labels (N, fields) in scaled units."""
+        by_field = [scale.scale(_of_field(labels, n, letters)) for n, scale in enumerate(self)]
+        return {name: _columns_of(name, by_field, letters) for name in labels}
 
-    def _factor(self, name: str, letters: Mapping[str, int]) -> float:
-        """1 / Π width over the letters of a derivative: what it is multiplied by in the units of the labels."""
-        factor = 1.0
-        for letter in name:
-            factor /= self.width[letters[letter]]
-        return factor
+    def unscale_error(self, name: str, error: Tensor, letters: list[str]) -> Tensor:
+        """An error in scaled units as one in those of the labels: an offset drops out."""
+        without = [LabelScale(scale.constant, inputs=scale.inputs) for scale in self]
+        by_field = [scale.unscale(_of_field({name: error}, n, letters)) for n, scale in enumerate(without)]
+        return _columns_of(name, by_field, letters)
 
-    def errors(self, name: str, error: Tensor, letters: Mapping[str, int]) -> Tensor:
-        """An error in scaled units as one in those of the labels."""
-        unit = error.new_tensor(self.unit)
-        if name == GRADIENT:
-            return error * unit / error.new_tensor(self.width)
-        return error * unit * (1.0 if name == VALUE else self._factor(name, letters))
+
+def _of_field(labels: Mapping[str, Tensor], field: int, letters: list[str]) -> dict[str, Tensor]:
+    """The labels of one field by letters alone."""
+    found = {name: label[:, field] for name, label in labels.items() if name != GRADIENT}
+    if GRADIENT in labels:
+        found |= {letter: labels[GRADIENT][:, n] for n, letter in enumerate(letters)}
+    return found
+
+
+def _columns_of(name: str, by_field: list[dict[str, Tensor]], letters: list[str]) -> Tensor:
+    if name == GRADIENT:
+        return torch.stack([by_field[0][letter] for letter in letters], 1)
+    return torch.stack([labels[name] for labels in by_field], 1)
 
 
 class ScaledNetwork(nn.Module):
-    """y(x) = offset + unit · net((x − origin) / width), in float64 around a network of any precision.
+    """y(x) = offset + C · net((x − centre) / unit), in float64 around a network of any precision.
 
     ``net`` is the network that was trained.
     """
 
-    def __init__(self, net: nn.Module, scale: PointScale) -> None:
+    def __init__(self, net: nn.Module, scales: FieldScales) -> None:
         super().__init__()
-        self.net, self.scale = net, scale
+        self.net, self.scales = net, scales
 
-    def forward(self, x: Any) -> Any:
-        dtype = next(self.net.parameters()).dtype
-        scale = self.scale
-        scaled = (x - torch.tensor(scale.origin, dtype=torch.float64)) * (
-            1 / torch.tensor(scale.width, dtype=torch.float64)
-        )
-        found = columns(self.net(scaled.to(dtype)))
-        return found.double() * torch.tensor(scale.unit, dtype=torch.float64) + torch.tensor(
-            scale.offset, dtype=torch.float64
-        )
+    def forward(self, x: Tensor) -> Tensor:
+        found = columns(self.net(self.scales.inputs(x).to(next(self.net.parameters()).dtype)))
+        return found.double() * self._row("constant") + self._row("offset")
+
+    def _row(self, name: str) -> Tensor:
+        return torch.tensor([getattr(scale, name) for scale in self.scales], dtype=torch.float64)
 
 
 def columns(output: Any) -> Any:

@@ -16,8 +16,9 @@ from dcnn.derivatives import gradient, partials
 from dcnn.derivatives.partials import coordinate_names
 from dcnn.errors import InputError, unknown
 from dcnn.losses import Fixed, Term, Weighting, term_values
+from dcnn.scaling import LabelScale
 from dcnn.sobolev.config import SobolevConfig
-from dcnn.sobolev.scaled_network import GRADIENT, VALUE, PointScale, columns
+from dcnn.sobolev.scaled_network import GRADIENT, VALUE, FieldScales, columns
 from dcnn.train.step import term_losses
 
 FEWEST_STEPS = 200  # of an epoch: few points are gone through several times before they are validated
@@ -37,7 +38,7 @@ class SobolevTask:
         config: SobolevConfig,
         network: nn.Module,
         points: Mapping[str, tuple[Tensor, dict[str, Tensor]]],
-        scale: PointScale | None = None,
+        scale: FieldScales | None = None,
         weighting: Weighting | None = None,
     ) -> None:
         self.network, self.seed, self.points = network, config.seed, dict(points)
@@ -48,8 +49,8 @@ class SobolevTask:
         if GRADIENT in labels and fields != 1:
             raise InputError(f"labels['grad'] needs a network of one output, not of {fields}; name its derivatives")
         if scale is None:
-            fit = config.scale
-            scale = PointScale.fit(x, labels, self.letters) if fit else PointScale.none(x.shape[1], fields)
+            unscaled = FieldScales([LabelScale(1.0)] * fields)
+            scale = FieldScales.fit(x, labels, self.letters) if config.scale else unscaled
         self.scale = scale
         self.terms = tuple(
             Term(name or "value", config.weights.get(name or "value", 1.0), config.norm) for name in labels
@@ -67,7 +68,7 @@ class SobolevTask:
         self._scaled = {
             split: (
                 self.scale.inputs(x).to(dtype),
-                {name: label.to(dtype) for name, label in self.scale.labels(labels, self.letters).items()},
+                {name: label.to(dtype) for name, label in self.scale.scale(labels, self.letters).items()},
             )
             for split, (x, labels) in self.points.items()
         }
@@ -88,7 +89,7 @@ class SobolevTask:
         wanted = [name for name in self.wanted if (name or "value") in active]
         found: dict[str, Tensor] = {}
         if wanted:
-            known = partials(_Columns(network), x, wanted, coordinates=list(self.letters))
+            known = partials(_Columns(network), x, wanted, coordinates=self.letters)
             found = {name or "value": known[name] - labels[name] for name in wanted}
         if GRADIENT in active:
             training = torch.is_grad_enabled()
@@ -107,7 +108,7 @@ class SobolevTask:
         errors: dict[str, Any] = {"loss": sum(t.weight_at(0) * float(values[t.name]) for t in self.terms)}
         for name in labels:
             own = residuals[name or "value"].detach().double()
-            errors[f"rmse_{name or 'value'}"] = _rms(self.scale.errors(name, own, self.letters))
+            errors[f"rmse_{name or 'value'}"] = _rms(self.scale.unscale_error(name, own, self.letters))
             label = self.points[split][1][name]
             constant = self.points["train"][1][name].mean(0) if name == VALUE else 0.0
             errors[f"constant_rmse_{name or 'value'}"] = _rms(label - constant)
@@ -117,7 +118,7 @@ class SobolevTask:
         """Points are drawn anew from the seed, or kept already."""
 
     def state(self) -> dict[str, Any]:
-        return {"scale": {name: list(getattr(self.scale, name)) for name in ("origin", "width", "offset", "unit")}}
+        return {"scale": [scale.to_dict() for scale in self.scale]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Points and scale are those of the run already."""
@@ -151,12 +152,12 @@ class _Columns(nn.Module):
         return columns(self.network(x))
 
 
-def letters_of(x: Tensor, labels: Mapping[str, Tensor], coordinates: Any = None) -> dict[str, int]:
-    """{letter: column of x}."""
+def letters_of(x: Tensor, labels: Mapping[str, Tensor], coordinates: Any = None) -> list[str]:
+    """The letter of every column of x."""
     names = [name for name in labels if name != GRADIENT]
     if coordinates is None and not "".join(names):  # no column is asked for by its letter
         coordinates = [chr(ord("a") + n) for n in range(x.shape[1])]
-    letters = {letter: n for n, letter in enumerate(coordinate_names(x, names, coordinates))}
+    letters = list(coordinate_names(x, names, coordinates))
     for letter in "".join(names):
         if letter not in letters:
             raise unknown("coordinate in the labels", letter, letters)
