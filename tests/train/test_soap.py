@@ -5,7 +5,10 @@ import torch
 
 from dcnn.train.soap import SOAP
 
-torch.manual_seed(0)
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
 
 
 def minimise(optimizer, parameter, loss, steps):
