@@ -18,7 +18,7 @@ FROM   ?= .venv
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e .
+	$(PIP) -e '.[all]'
 	@touch $@
 
 .venv/dev: .venv/core
@@ -72,7 +72,7 @@ test-newest:
 # constraints.txt holds every version CI tests: after a new dependency `make lock`, to move on `make lock FROM=.venv-newest`.
 lock:
 	{ echo '# Every version that CI tests; written by `make lock`.'; \
-	  $(FROM)/bin/pip freeze --exclude-editable | grep '==' | sed 's/+cpu$$//' | sort -f; } > constraints.new
+	  $(FROM)/bin/pip freeze --all --exclude pip --exclude-editable | grep '==' | sed 's/+cpu$$//' | sort -f; } > constraints.new
 	mv constraints.new constraints.txt
 
 # Two threads that sleep between the many short operations of a step would spoil its time.

@@ -1,19 +1,24 @@
 """dcnn: training of networks whose derivatives must be right.
 
 The core works on any PyTorch model: :func:`audit`, :func:`swap_activations`, :func:`denormalize`,
-:class:`LabelScale`, :mod:`activations`, :mod:`derivatives` and :mod:`losses`. ``dcnn.atoms``, ``dcnn.pde``,
-``dcnn.testing`` and :func:`fit` are loaded when first used.
+:class:`LabelScale`, :mod:`activations`, :mod:`derivatives` and :mod:`losses`; :func:`fit` trains. ``dcnn.atoms`` and
+``dcnn.pde`` need the extras of their names. Everything is imported when it is first used.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dcnn import activations, derivatives, losses, scaling
 from dcnn._version import __version__
-from dcnn.auditing import Audit, audit
 from dcnn.errors import DcnnError, InputError
-from dcnn.scaling import LabelScale
-from dcnn.surgery import denormalize, swap_activations
+from dcnn.lazy import OFFERED, lazy_names
+
+if TYPE_CHECKING:
+    from dcnn import activations, atoms, derivatives, losses, pde, results, testing, train
+    from dcnn.api import fit
+    from dcnn.auditing import Audit, audit
+    from dcnn.scaling import LabelScale
+    from dcnn.surgery.denormalize import denormalize
+    from dcnn.surgery.swap import swap_activations
 
 __all__ = [
     "Audit",
@@ -35,14 +40,16 @@ __all__ = [
     "train",
 ]
 
-scaling.frames_module = lambda: import_module("dcnn.atoms.references")
-
-_LATER = ("atoms", "pde", "results", "testing", "train")
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return import_module(f"dcnn.{name}")
-    if name == "fit":
-        return import_module("dcnn.api").fit
-    raise AttributeError(f"module 'dcnn' has no attribute {name!r}")
+_MODULES = ("activations", "atoms", "derivatives", "losses", "pde", "results", "testing", "train")
+_HOLDERS = {
+    "Audit": "auditing",
+    "LabelScale": "scaling",
+    "audit": "auditing",
+    "denormalize": "surgery",
+    "fit": "api",
+    "swap_activations": "surgery",
+}
+__getattr__, __dir__ = lazy_names(
+    __name__, {**{name: name for name in _MODULES}, **_HOLDERS}, {"atoms": "atoms", "testing": "atoms", "pde": "pde"}
+)
+OFFERED["references"] = lambda: import_module("dcnn.atoms.references")  # what LabelScale needs for frames of atoms

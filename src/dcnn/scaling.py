@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import InputError, unknown
+from dcnn.lazy import OFFERED
 
 Labels = TypeVar("Labels", np.ndarray, Tensor, float)
 Unit = Literal["force_rms", "power_of_ten"]
@@ -22,8 +23,9 @@ def no_references() -> Any:
     raise InputError("reference energies of atoms need dcnn[atoms]")
 
 
-#: returns the module with ``fit``, ``describe`` and ``reference_energy`` for frames of atoms
-frames_module: Callable[[], Any] = no_references
+def frames_module() -> Any:
+    """The module with ``fit``, ``describe`` and ``reference_energy`` for frames of atoms."""
+    return OFFERED.get("references", no_references)()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import re
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
 
 from dcnn.errors import InputError
 from dcnn.guard import ALLOWANCE, RATIO
@@ -128,6 +127,8 @@ class _Tensor(metaclass=Frozen):
         if math.prod(size) * 8 > ALLOWANCE:
             raise pickle.UnpicklingError(f"a tensor of shape {tuple(size)} is too large for a record")
         # torch checks that the view stays inside its storage, numpy does not
+        import torch  # a second to import, and few files need it
+
         return torch.as_strided(torch.from_numpy(storage.flat()), size, stride, offset).clone().numpy()
 
 

@@ -254,3 +254,6 @@ class Batcher:
                 raise InputError(f"{where(number)}: {error}") from None
 
         return self.pairs.get(number, compute)
+
+
+import dcnn.atoms.audit_sample  # noqa: E402, F401  (dcnn.audit takes batches; at the end, since it imports `batch`)

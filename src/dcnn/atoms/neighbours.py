@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from vesin import NeighborList
 
 from dcnn.errors import InputError
 
 CLOSEST = 0.1  # Å; nearer than this two atoms are the same atom written twice
+SMALL = 64  # atoms of a molecule whose pairs are all looked at: quicker than a search in cells
 MOST_IMAGES = 1e5  # of a cell within the cutoff; a cell of one atom has some hundred
 
 
@@ -49,6 +49,14 @@ def half_pairs(
         assert pbc is not None
         _check_cell(positions, cutoff, cell, np.asarray(pbc, bool))
     _check_spread(np.ptp(positions, axis=0) if len(positions) else np.zeros(3), cutoff)
+    if not periodic and len(positions) <= SMALL:
+        i, j = np.triu_indices(len(positions), 1)
+        distance = np.linalg.norm(positions[j] - positions[i], axis=1)
+        near = distance < cutoff
+        _check_closest(i[near], j[near], distance[near])
+        return Pairs(len(positions), cutoff, i[near], j[near], None)
+    from vesin import NeighborList  # imports torch, which looking at a file of molecules does not need
+
     search = NeighborList(cutoff=cutoff, full_list=False, sorted=False, n_threads=1)
     box = cell if periodic else np.zeros((3, 3))
     i, j, shift, distance = search.compute(positions, box, pbc if periodic else False, "ijSd")
@@ -59,9 +67,7 @@ def half_pairs(
         shift[near].astype(np.int64),
         distance[near],
     )
-    if len(distance) and distance.min() < CLOSEST:
-        closest = int(distance.argmin())
-        _check_distance(i[closest], j[closest], distance[closest])
+    _check_closest(i, j, distance)
     swap = i > j
     i, j = np.where(swap, j, i), np.where(swap, i, j)
     shift = np.where(swap[:, None], -shift, shift)
@@ -83,6 +89,12 @@ def check_geometry(
     near[np.tril_indices(len(positions))] = False
     for i, j in np.argwhere(near):
         _check_distance(i, j, float(np.linalg.norm(positions[i] - positions[j])))
+
+
+def _check_closest(i: np.ndarray, j: np.ndarray, distance: np.ndarray) -> None:
+    if len(distance):
+        closest = int(distance.argmin())
+        _check_distance(i[closest], j[closest], distance[closest])
 
 
 def _check_distance(i: int, j: int, distance: float) -> None:

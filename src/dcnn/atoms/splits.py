@@ -11,7 +11,6 @@ import numpy as np
 
 from dcnn.errors import InputError
 from dcnn.guard import decoding, read_array, read_arrays, read_json, read_text
-from dcnn.train import checkpoint
 from dcnn.unpickle import safe_loads
 
 PARTS = ("train", "valid", "test")
@@ -176,7 +175,9 @@ def _content(path: Path) -> Any:
         if path.suffix in (".pkl", ".pickle", ".p"):
             return safe_loads(path.read_bytes(), str(path))
         if path.suffix in (".pt", ".pth"):
-            return checkpoint.load_tensors(path)
+            from dcnn.train.checkpoint import load_tensors  # imports torch, which other files do not need
+
+            return load_tensors(path)
         lines = read_text(path, "list of frame numbers").splitlines()
         return [float(entry) for line in lines for entry in line.split("#")[0].replace(",", " ").split()]
 

@@ -1,73 +1,70 @@
-"""The command line: one small file a command, assembled here."""
+"""The command line: one small file a command; only the one that is called is imported."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.core import TyperGroup
+from dcnn.errors import DcnnError, InputError, needs_extra
 
-from dcnn.errors import DcnnError, InputError
+if TYPE_CHECKING:
+    from typer import Typer
 
-
-class _Commands(TyperGroup):
-    """Typer ends an interrupted command without a word."""
-
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            sys.stderr.write(f"dcnn: {interrupt or 'interrupted'}\n")
-            ctx.exit(getattr(interrupt, "exit_code", 128 + signal.SIGINT))
-
-
-app = typer.Typer(
-    name="dcnn",
-    cls=_Commands,
-    help="Train networks whose derivatives must be right: interatomic potentials and physics-informed networks.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+#: What `dcnn --help` says of each command; the command's own help says the rest.
+COMMANDS = {
+    "train": "Train a potential or a physics-informed network.",
+    "compare": "Train several recipes with the same budget and compare them.",
+    "sweep": "Search for good settings.",
+    "reproduce": "Reproduce a table or a figure of the paper.",
+    "evaluate": "Errors of a trained network on its test data, or on others.",
+    "predict": "Energies and forces of structures, by a trained potential.",
+    "md": "Molecular dynamics with a trained potential.",
+    "export": "Write a potential as a file that needs torch only.",
+    "audit": "Say why a network will not learn its derivatives.",
+    "replay": "Go through the batch again at which a run became not finite.",
+    "solve": "Compute reference solutions of a PDE.",
+    "report": "One HTML page of one or several runs.",
+    "data": "Look at, make, convert and fetch files of labelled frames.",
+    "bench": "Time and memory of a training step on this machine.",
+}
 
 
-def _assemble() -> None:
-    from dcnn.cli import (
-        audit,
-        bench,
-        compare,
-        data,
-        evaluate,
-        export,
-        md,
-        predict,
-        replay,
-        report,
-        reproduce,
-        solve,
-        sweep,
-        train,
+def assemble(called: str | None) -> Typer:
+    """The app with the command that is called, and of the others only their names."""
+    import typer
+    from typer.core import TyperGroup
+
+    class Commands(TyperGroup):
+        """Typer ends an interrupted command without a word."""
+
+        def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as interrupt:
+                sys.stderr.write(f"dcnn: {interrupt or 'interrupted'}\n")
+                ctx.exit(getattr(interrupt, "exit_code", 128 + signal.SIGINT))
+
+    app = typer.Typer(
+        name="dcnn",
+        cls=Commands,
+        help="Train networks whose derivatives must be right: interatomic potentials and physics-informed networks.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
     )
-
-    for command in (
-        train.train,
-        compare.compare,
-        sweep.sweep,
-        reproduce.reproduce,
-        evaluate.evaluate,
-        predict.predict,
-        md.md,
-        export.export,
-        audit.audit,
-        replay.replay,
-        solve.solve,
-        report.report,
-    ):
-        app.command()(command)
-    app.add_typer(data.app, name="data")
-    app.add_typer(bench.app, name="bench")
+    app.callback()(lambda: None)  # one command alone is a subcommand, too
+    for name, summary in COMMANDS.items():
+        if name != called:
+            app.command(name, help=summary)(lambda: None)
+            continue
+        module = import_module(f"dcnn.cli.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, name))
+    return app
 
 
 def main() -> None:
@@ -75,9 +72,9 @@ def main() -> None:
 
     What a user can mend gets one message and no traceback.
     """
-    _assemble()
     try:
-        app()
+        with needs_extra("all"):
+            assemble(sys.argv[1] if len(sys.argv) > 1 else None)()
     except OSError as error:  # a full disk, a folder that cannot be written to
         sys.stderr.write(f"dcnn: {error.filename or 'file'}: {error.strerror or error}\n")
         sys.exit(1)

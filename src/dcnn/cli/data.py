@@ -21,7 +21,6 @@ from dcnn.atoms.splits import block_split, random_split
 from dcnn.errors import InputError
 from dcnn.fetch import DATASETS, choose, unpack
 from dcnn.fetch import fetch as fetch_file
-from dcnn.pde.cache import cache_directory
 from dcnn.progress import progress
 
 app = typer.Typer(help="Look at, make, convert and fetch files of labelled frames.", no_args_is_help=True)
@@ -171,6 +170,8 @@ def fetch(
 
     Example: dcnn data fetch md17 --molecules ethanol,aspirin -o data
     """
+    from dcnn.pde.cache import cache_directory  # imports torch
+
     files, keys = choose(dataset, [name.strip() for name in only.split(",")] if only else None)
     folder = output or Path(os.environ.get("DCNN_DATA") or cache_directory())
     for remote in files:
