@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dcnn.auditing import loss_term_checks, prediction_checks
+from dcnn.auditing import loss_term_checks, prediction_checks, symmetry_checks
 from dcnn.auditing.activation_checks import activation_findings
 from dcnn.auditing.differentiable_sample import DifferentiableSample, Output, differentiable_sample, other_outputs
 from dcnn.auditing.findings import CODES, Audit, Finding, LayerSignal
@@ -107,10 +107,10 @@ def audit(
     else:
         skipped["balance of the loss terms"] = "give losses=lambda model, sample: {'name': scalar, …}"
     if seen.crossings is not None:
-        check("cutoff", prediction_checks.cutoff_findings(double, seen, model, skipped))
+        check("cutoff", symmetry_checks.cutoff_findings(double, seen, model, skipped))
     wants_rotation = seen.expects_rotation_invariance if rotation_invariant is None else rotation_invariant
     if wants_rotation and seen.rotated is not None:
-        check("rotation", prediction_checks.rotation_findings(double, seen, generator))
+        check("rotation", symmetry_checks.rotation_findings(double, seen, generator))
     elif wants_rotation:
         skipped["rotation"] = f"the input {tuple(seen.x.shape)} is not a list of points (N, d)"
     findings.sort(key=lambda finding: (_SEVERITY[finding.severity], finding.code))
@@ -118,9 +118,9 @@ def audit(
 
 
 def is_constant(model: nn.Module, points: Tensor) -> bool:
-    """Whether DC901 finds the prediction to be one constant over the points."""
+    """Whether DC901 finds the prediction to be one constant over the points, zero weights being taken as they are."""
     seen = differentiable_sample(points)
-    return any(True for _ in prediction_checks.constant_findings(copied(model), seen, None, {}))
+    return any(True for _ in prediction_checks.constant_findings(copied(model, fill_zeros=False), seen, None, {}))
 
 
 def _highest(orders: int | Iterable[int]) -> int:

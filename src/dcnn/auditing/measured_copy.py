@@ -29,11 +29,13 @@ class _Function(nn.Module):
             self.add_module(name.replace(".", "_"), module)
 
 
-def copied(model: Any, dtype: torch.dtype | None = torch.float64, training: bool = False) -> nn.Module:
+def copied(
+    model: Any, dtype: torch.dtype | None = torch.float64, training: bool = False, fill_zeros: bool = True
+) -> nn.Module:
     """A copy in this precision (None: its own) and mode; the original is not touched.
 
     Compiled code is taken out of its wrapper. Zero weights (a read-out that starts at zero on purpose) say nothing
-    about a network and become small random numbers; :func:`zero_weights` lists them.
+    about a network and become small random numbers (`fill_zeros`); :func:`zero_weights` lists them.
     """
     made = _separate(model)
     for module in [made, *(m for _, m in every_module(made))]:
@@ -46,7 +48,7 @@ def copied(model: Any, dtype: torch.dtype | None = torch.float64, training: bool
     generator = torch.Generator().manual_seed(0)
     parameters = dict(made.named_parameters())
     with torch.no_grad():
-        for name in zero_weights(made):
+        for name in zero_weights(made) if fill_zeros else ():
             weight = parameters[name]
             fan = max(weight.shape[-1], 1) if weight.dim() > 1 else 1
             weight.copy_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) / fan**0.5)
