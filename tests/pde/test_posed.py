@@ -326,3 +326,29 @@ def test_a_problem_knows_its_text(tmp_path):
     path.write_text(textwrap.dedent(FLAT).replace("VALUE", "1.0").replace("LENGTH", "1.0"))
     assert problems.load_file(path).source() == path.read_text()
     assert "class Heat(Problem)" in (problems.get("heat").source() or "")
+
+
+def test_a_file_is_evaluated_with_the_network_that_was_trained(tmp_path):
+    from dcnn.pde.build import build_pde
+    from dcnn.results import as_config
+
+    torch.manual_seed(0)
+    task = build_pde(as_config({"problem": {"name": "advection", "parameters": {"resolution": 32}}}))
+    pdebench.write(tmp_path / "a.hdf5", [task.reference], {"beta": 0.1})
+    before = task.evaluate(task.network, "test")["nrmse"]
+    assert task.evaluate_file(task.network, tmp_path / "a.hdf5")["nrmse"] == pytest.approx(before, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lotka_volterra", "lorenz"])
+def test_references_of_ordinary_equations_solve_them(name):
+    problem = problems.get(name, resolution=3001)
+    known = problem.solution()
+    t = known.grid["t"]
+    slopes = problem.slopes(*known.fields.values())
+    for values, slope in zip(known.fields.values(), slopes, strict=True):
+        inside = slice(5, -5)
+        central = (values[2:] - values[:-2]) / (t[2] - t[0])
+        assert np.abs(central - slope[1:-1])[inside].max() < 1e-3 * np.abs(slope).max()
+    network, _ = formed(problem)
+    start = network.double()(torch.zeros(1, 1, dtype=torch.float64))[0].tolist()
+    assert start == [problem.parameters[f"{field}0"] for field in problem.fields]

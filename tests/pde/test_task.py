@@ -318,3 +318,24 @@ def test_learnt_parameters_are_reported_and_stored():
 def test_a_misspelt_weight_is_named():
     with pytest.raises(InputError, match=r"unknown term in loss.weights 'inital_u'; did you mean 'initial_u'"):
         task(loss={"weights": {"inital_u": 2.0}})
+
+
+def test_points_that_are_learnt_by_heart_become_more(caplog):
+    found = task("poisson", points={"interior": 8, "grow": True}, network={"hard": True}, steps_per_epoch=1)
+    list(found.batches(1))
+    assert found.grown == 1
+    optimizer = torch.optim.LBFGS(found.network.parameters(), max_iter=300, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = by_name(found)["poisson"].square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    [more] = found.batches(1)
+    assert (found.grown, len(more.interior)) == (2, 16)
+    assert "the loss on fresh points is" in caplog.text
+    twin = task("poisson", points={"interior": 8, "grow": True}, network={"hard": True}, steps_per_epoch=1)
+    twin.load_state(found.state())
+    assert len(batch_of(twin).interior) == 16

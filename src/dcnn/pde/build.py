@@ -64,6 +64,7 @@ def build_pde(
         embedded=embedded,
         resample_every=points.resample_every,
         adaptive=points.adaptive,
+        grow=points.grow,
         causal=points.causal,
         transient=config.network.transient if windows == 1 else None,
         steps_per_epoch=config.steps_per_epoch,

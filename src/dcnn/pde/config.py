@@ -57,6 +57,7 @@ class PointsConfig(Section):
     shared: bool | None = Field(None, description="equations on boundary and initial points too, as in the scripts")
     resample_every: int | None = Field(None, ge=1, description="steps between new points; none: always the same")
     adaptive: bool = Field(False, description="draw new points where the residual is large")
+    grow: bool = Field(False, description="twice as many points when the loss on fresh ones is 10 times larger")
     causal: float | None = Field(None, gt=0, description="causal weighting in time, its strength ε")
     time_windows: int = Field(1, ge=1, description="march through time in this many windows")
 

@@ -23,9 +23,8 @@ from dcnn.train.settings import validated
 
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with those of their recipe where they say nothing."""
-    return merge(
-        recipe(values.get("recipe", "best").partition("+")[0], (values.get("problem") or {}).get("name", "")), values
-    )
+    name = values.get("recipe", "best").partition("+")[0]
+    return merge(recipe(name, (values.get("problem") or {}).get("name", ""), values), values)
 
 
 def parse(values: Mapping[str, Any], source: str) -> PdeConfig:

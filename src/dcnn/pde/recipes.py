@@ -6,6 +6,7 @@ measured in results/pde.md. `original-bn` and `paper-bn` have BatchNorm.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dcnn.errors import unknown
@@ -19,6 +20,7 @@ _SCRIPT_TRAINING = {
 }
 _LBFGS = {"optimizer": "lbfgs", "learning_rate": 1.0, "inner_iterations": 20}
 
+_FIRST = {"optimizer": "adam", "learning_rate": 2e-3, "share": 0.1}
 _SCRIPT_PDE = {"points": _SCRIPT_POINTS, "training": _SCRIPT_TRAINING}
 
 PDE: dict[str, dict[str, Any]] = {
@@ -28,20 +30,29 @@ PDE: dict[str, dict[str, Any]] = {
     "paper-bn": {"network": {"activation": "irelu", "initialisation": "glorot", "batch_norm": True}, **_SCRIPT_PDE},
     "best": {
         "network": {
-            "depth": 4,
+            "width": 24,
+            "depth": 3,
             "modes": "auto",
             "hard": "auto",
             "features": "auto",
             "scale_inputs": True,
             "scale_fields": True,
         },
-        "points": {"interior": 1024, "initial": 256, "boundary": 256, "sampler": "sobol", "resample_every": 10},
+        "points": {
+            "interior": 1200,
+            "initial": 256,
+            "boundary": 256,
+            "sampler": "sobol",
+            "resample_every": 10,
+            "grow": True,
+        },
         "loss": {"weights": {"initial": 10.0, "boundary": 10.0, "data": 10.0}, "scale_terms": True},
         "training": {
             "minutes": 1.6,
             "stages": [
-                {"optimizer": "adam", "learning_rate": 2e-3, "share": 0.1},
-                {**_LBFGS, "dtype": "float64", "share": 0.9},
+                {**_FIRST, "share": 0.03},
+                {**_LBFGS, "dtype": "float64", "share": 0.07},
+                {"optimizer": "gauss_newton", "inner_iterations": 1, "dtype": "float64", "share": 0.9},
             ],
             "select": "last",
         },
@@ -49,6 +60,12 @@ PDE: dict[str, dict[str, Any]] = {
     },
 }
 
+# Networks and points for which L-BFGS is the better half of `best`: too large for a Jacobian.
+_LARGE = {
+    "network": {"width": 40, "depth": 4},
+    "points": {"interior": 1024, "resample_every": 10, "grow": False},
+    "training": {"stages": [_LBFGS]},
+}
 # Shocks: many short windows of time, in each of which L-BFGS starts from the window before; a viscosity that spreads
 # a shock over a few hundredths of the domain; new points often, as a spurious solution fits between fixed ones.
 _SHOCKS = {
@@ -56,20 +73,34 @@ _SHOCKS = {
     "network": {"modes": 8, "hard": False},
     "points": {"time_windows": 20, "resample_every": 2},
     "loss": {"weights": {"initial": 100.0}},
-    "training": {"stages": [_LBFGS]},
 }
 # Noise is gone in a hundredth of the time: logarithmic time, and fixed points, as new ones disturb L-BFGS here.
 _NOISE = {
     "network": {"transient": 0.02},
     "points": {"interior": 2048, "resample_every": None},
-    "training": {"stages": [_LBFGS]},
 }
-PDE_BEST: dict[str, dict[str, Any]] = {"compressible": _SHOCKS, "diffusion_reaction": _NOISE}
+# Steep fronts: points where the residual is large, drawn anew often; fixed ones are learnt by heart.
+_FRONTS = {"points": {"interior": 1500, "resample_every": 4, "adaptive": True}}
+PDE_BEST: dict[str, dict[str, Any]] = {
+    "burgers": _FRONTS,
+    "allen_cahn": _FRONTS,
+    "compressible": merge(_LARGE, _SHOCKS),
+    "diffusion_reaction": merge(_LARGE, _NOISE),
+}
 
 
-def recipe(name: str, problem: str = "") -> dict[str, Any]:
-    """The partial configuration of a recipe; `best` may depend on the problem."""
+def recipe(name: str, problem: str = "", own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The partial configuration of a recipe; `best` may depend on the problem and on what the user's `own` values need.
+
+    Gauss–Newton needs squares with fixed weights, single points and one process; otherwise L-BFGS has its share.
+    """
     if name not in PDE:
         raise unknown("recipe", name, PDE)
-    values = {"kind": "pde", "recipe": name, **PDE[name]}
-    return merge(values, PDE_BEST.get(problem, {})) if name == "best" else values
+    values: dict[str, Any] = {"kind": "pde", "recipe": name, **PDE[name]}
+    if name != "best":
+        return values
+    loss, network, training = ((own or {}).get(part) or {} for part in ("loss", "network", "training"))
+    squares = loss.get("norm", "l2") == "l2" and loss.get("weighting", "fixed") == "fixed"
+    if not squares or network.get("batch_norm") or training.get("devices", 1) != 1:
+        values = merge(values, {"training": {"stages": [_FIRST, {**_LBFGS, "dtype": "float64", "share": 0.9}]}})
+    return merge(values, PDE_BEST.get(problem, {}))

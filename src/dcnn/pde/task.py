@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +29,10 @@ from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
 from dcnn.train.step import term_losses
 
-_TRAIN, _FRESH, _ADAPTIVE = range(3)  # streams of random numbers
+_log = logging.getLogger("dcnn.pde")
+_TRAIN, _FRESH, _ADAPTIVE, _WATCHED = range(4)  # streams of random numbers
 AUDITED = 256  # points that an audit runs the network on
+LEARNT_BY_HEART, MOST_GROWTH = 10, 8  # the loss on fresh points over that of training; the number of points
 CHUNKS = 32  # slices of time whose residuals causal weighting compares
 
 
@@ -37,8 +40,9 @@ class PdeTask:
     """Minimises the residuals of `problem` over the weights of `network`.
 
     terms: one for each equation and condition; those of weight 0 are not computed. resample_every: steps on one set
-    of points (None: the same points always). adaptive: new points are drawn where the residual is large. causal: ε
-    of Wang et al. (2022): the residual at time t counts by exp(−ε Σ of the losses before t). transient: points are
+    of points (None: the same points always). adaptive: new points are drawn where the residual is large. grow: more
+    points when those of training are learnt by heart. causal: ε of Wang et al. (2022): the residual at time t counts
+    by exp(−ε Σ of the losses before t). transient: points are
     spread evenly in log(1 + (t − t₀)/transient). truth: the problem that the result is judged by, if `problem` is a
     regularised version of it. reference: the solution to compare with, if not that of the problem's own solver.
     """
@@ -56,6 +60,7 @@ class PdeTask:
         embedded: bool = False,
         resample_every: int | None = None,
         adaptive: bool = False,
+        grow: bool = False,
         causal: float | None = None,
         transient: float | None = None,
         steps_per_epoch: int = 100,
@@ -71,6 +76,7 @@ class PdeTask:
         problem.check_posed()
         self.collocation, self.seed, self.steps_per_epoch = collocation, seed, steps_per_epoch
         self.resample_every, self.adaptive, self.causal = resample_every, adaptive, causal
+        self.grow, self.grown = grow, 1
         self.transient = transient
         self.active = {term.name for term in terms if term.weight != 0}
         exact = bool(network.hard) and not isinstance(network, Windows)  # later windows start anew
@@ -108,9 +114,25 @@ class PdeTask:
 
     def batches(self, epoch: int, rank: int = 0, world: int = 1, start: int = 0) -> Iterator[Points]:
         """The points of every step of an epoch; with several processes each takes its share of the interior ones."""
+        if self.grow and start == 0 and epoch:
+            self._watch(epoch, rank, world)
         for step in range(start, self.steps_per_epoch):
             number = (epoch * self.steps_per_epoch + step) // (self.resample_every or math.inf)
             yield self._points(int(number), rank, world)
+
+    def _watch(self, epoch: int, rank: int, world: int) -> None:
+        """Twice as many points from now on if fresh ones show that the present ones were learnt by heart."""
+        last = int((epoch * self.steps_per_epoch - 1) // (self.resample_every or math.inf))
+        with torch.no_grad():
+            ratio = self._loss(self._draw(epoch, rank, world, _WATCHED)) / self._loss(self._points(last, rank, world))
+        if ratio > LEARNT_BY_HEART and self.grown < MOST_GROWTH:
+            self.grown, self._fixed, self._adapted = 2 * self.grown, {}, None
+            more = self.grown * self.collocation.domain
+            _log.warning("the loss on fresh points is %.0f times that of training: %d points from now on", ratio, more)
+
+    def _loss(self, batch: Points) -> float:
+        values = term_values(self.terms, self.residuals(self.network, batch))
+        return sum(term.weight_at(0) * float(values[term.name]) for term in self.terms if term.name in values)
 
     def _points(self, number: int, rank: int, world: int) -> Points:
         key = (number, rank, world)
@@ -118,13 +140,14 @@ class PdeTask:
             self._fixed = {key: self._draw(number, rank, world)}  # only the latest are used again
         return self._fixed[key]
 
-    def _draw(self, number: int, rank: int, world: int) -> Points:
-        random = generator(self.seed, _TRAIN, number)
+    def _draw(self, number: int, rank: int, world: int, stream: int = _TRAIN) -> Points:
+        random = generator(self.seed, stream, number)
         network, conditions = self._trained(self.network), self.conditions
         if isinstance(self.network, Windows):
             conditions = self.network.conditions(conditions)
-        interior, placed = draw(network.problem, conditions, self.collocation, random, self.dtype, self.transient)
-        if self.adaptive and number:
+        plan = replace(self.collocation, domain=self.grown * self.collocation.domain)
+        interior, placed = draw(network.problem, conditions, plan, random, self.dtype, self.transient)
+        if self.adaptive and number and stream == _TRAIN:
             if self._adapted is None or self._adapted[0] != number:
                 self._adapted = number, self._where_large(network, len(interior), number)
             interior = self._adapted[1].to(interior)
@@ -268,12 +291,13 @@ class PdeTask:
     def state(self) -> dict[str, Any]:
         """The problem's parameters, learnt ones as they are now."""
         learnt = {name: float(value.detach()) for name, value in self.problem.unknowns.items()}
-        state = {"problem": self.problem.where, "parameters": {**self.truth.parameters, **learnt}}
+        state: dict[str, Any] = {"problem": self.problem.where, "parameters": {**self.truth.parameters, **learnt}}
+        state["grown"] = self.grown
         return state if self._adapted is None else {**state, "adapted": self._adapted}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on from a checkpoint: points that depend on earlier weights cannot be drawn again."""
-        self._adapted = state.get("adapted")
+        self._adapted, self.grown = state.get("adapted"), state.get("grown", 1)
 
 
 def _on_all_rows(evaluated: Sequence[tuple[PointGroup, Mapping[str, Tensor]]]) -> Tensor:

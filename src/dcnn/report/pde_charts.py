@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +98,7 @@ def figures(found: Fields) -> list[list[Figure]]:
         for n in range(max(len(times), 1)):
             at = f", t = {times[n]:.3g}" if len(times) else ""
             rows += _maps(found, found.space[0], found.space[1], n if len(times) else None, at)
-    more = [*_slices(found), *_over_time(found)]
+    more = [*_slices(found), *_over_time(found), *_phases(found)]
     if rows and len(rows[-1]) == 1:  # a single residual shares its row
         return [*rows[:-1], [*rows[-1], *more]]
     return [*rows, more]
@@ -143,8 +144,8 @@ def _signed(title: str, values: Array, x: tuple[str, Array], y: tuple[str, Array
 def _slices(found: Fields) -> list[Figure]:
     """Each field along the first axis (through the middle of the others) at a few times."""
     axes = list(found.grid)
-    along = found.space[0]
-    times = found.grid.get("t")
+    along = found.space[0] if found.space else "t"
+    times = found.grid.get("t") if found.space else None
     chosen = [0] if times is None else np.unique(np.linspace(0, len(times) - 1, SLICES).round().astype(int)).tolist()
     figures = []
     for name, values in found.network.items():
@@ -163,9 +164,22 @@ def _slices(found: Fields) -> list[Figure]:
     return figures
 
 
+def _phases(found: Fields) -> list[Figure]:
+    """Of an ordinary equation: each field against the next."""
+    names = [] if found.space else list(found.network)
+    figures = []
+    for a, b in itertools.pairwise(names):
+        chart = Chart(a, b)
+        chart.line(found.network[a], found.network[b], 0, "network")
+        if a in found.reference and b in found.reference:
+            chart.line(found.reference[a], found.reference[b], 0, style="reference")
+        figures.append(chart.figure(f"{b} against {a}", "Solid: network. Dotted: reference."))
+    return figures
+
+
 def _over_time(found: Fields) -> list[Figure]:
     """nRMSE at every time, beside that of the constant that knows the mean of each field."""
-    if "t" not in found.grid or not found.reference or len(found.grid["t"]) < 5:
+    if "t" not in found.grid or not found.space or not found.reference or len(found.grid["t"]) < 5:
         return []
     truth = np.stack(list(found.reference.values()))  # (fields, …, t)
     mine = np.stack([found.network[name] for name in found.reference])

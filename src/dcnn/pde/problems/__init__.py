@@ -15,6 +15,7 @@ from dcnn.pde.problems.diffusion_reaction import DiffusionReaction, DiffusionRea
 from dcnn.pde.problems.heat import Heat
 from dcnn.pde.problems.helmholtz import Helmholtz
 from dcnn.pde.problems.navier_stokes import NavierStokes
+from dcnn.pde.problems.ordinary import Lorenz, LotkaVolterra
 from dcnn.pde.problems.poisson import Poisson
 from dcnn.pde.problems.wave import Wave
 from dcnn.plugins import module_from_file
@@ -32,6 +33,8 @@ _RIGHT: dict[str, type[Problem]] = {
         Poisson,
         Helmholtz,
         NavierStokes,
+        LotkaVolterra,
+        Lorenz,
     )
 }
 _AS_PUBLISHED: dict[str, type[Problem]] = {
