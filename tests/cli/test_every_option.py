@@ -6,14 +6,32 @@ it, and a function that puts recorders in the place of what takes long and retur
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import ase
 import pytest
 import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from dcnn.cli import bench, compare, report, reproduce, solve, sweep
+from dcnn.auditing import Audit
+from dcnn.cli import (
+    audit,
+    bench,
+    compare,
+    evaluate,
+    export,
+    md,
+    predict,
+    replay,
+    report,
+    reproduce,
+    solve,
+    sweep,
+    train,
+)
 from dcnn.results.metrics import ENERGY, FORCES
+from dcnn.train.run import Result
 
 
 def _record_grid(module, monkeypatch, asked):
@@ -84,6 +102,86 @@ def _report(monkeypatch, asked):
 
 def _solve(monkeypatch, asked):
     """The real one: half a second."""
+
+
+def _noted(asked, answer, name=""):
+    """A function that writes its arguments down and gives this answer."""
+
+    def called(*given, **named):
+        kinds = str | int | Path | None
+        every = [*given, *named.values()]
+        plain = [
+            v for v in every if isinstance(v, kinds) or (isinstance(v, list) and all(isinstance(w, str) for w in v))
+        ]
+        asked.append((name, plain, list(named)))
+        return answer
+
+    return called
+
+
+def _train(monkeypatch, asked):
+    result = Result(Path("runs/a"), {"status": "finished", "test": {}})
+
+    def fit_config(config, output, console):
+        asked.append((config.to_dict(), output))
+        return result
+
+    monkeypatch.setattr(train, "fit_config", fit_config)
+    monkeypatch.setattr(train, "resume_run", _noted(asked, result, "resume"))
+    monkeypatch.setattr(train, "write_run_page", _noted(asked, "page", "page"))
+
+
+def _opened(module):
+    """A run folder that is only asked for."""
+
+    def record(monkeypatch, asked):
+        replayed = {"message": "", "again": "", "terms": {}, "layer": None, "parameter": None}
+        task = SimpleNamespace(count=lambda split: 5)
+        answers = {"evaluate": _noted(asked, {"frames": 3}, "evaluate"), "replay": lambda: replayed, "task": task}
+        run = SimpleNamespace(open=_noted(asked, SimpleNamespace(**answers), "open"))
+        monkeypatch.setattr(module, "TrainedRun", run)
+
+    return record
+
+
+def _audit(monkeypatch, asked):
+    sound = Audit(())
+    task = SimpleNamespace(network=None, audit=lambda network: sound, raw_label_findings=list)
+    monkeypatch.setattr(audit, "open_or_build", _noted(asked, task))
+
+
+class _Frames(list):
+    def to_units(self, *units, **named):
+        return self
+
+
+def _potential(module):
+    """A potential that is only asked for, on one molecule of water."""
+
+    def record(monkeypatch, asked):
+        frames = _Frames([SimpleNamespace(to_ase=lambda: ase.Atoms("OH2"), energy=1.0)])
+        potential = SimpleNamespace(predict=lambda frames, shown: frames)
+        loaded = SimpleNamespace(load=_noted(asked, potential, "potential"))
+        monkeypatch.setattr(module.atoms, "Potential", loaded)
+        monkeypatch.setattr(module.atoms, "Calculator", _noted(asked, None, "calculator"))
+        monkeypatch.setattr(module.atoms, "load", _noted(asked, frames, "load"))
+        monkeypatch.setattr(module.atoms, "write", _noted(asked, None, "write"))
+        if module is md:
+            done = {"steps": 2, "timestep_fs": 1.0, "ms_per_step": 1.0, "temperature_K": 1.0, "temperature_std_K": 0.0}
+            result = SimpleNamespace(**done, drift_meV_atom_ps=None, to_dict=lambda: done)
+
+            def simulate(atoms, steps, *, progress, **settings):
+                asked.append((steps, settings))
+                return result
+
+            monkeypatch.setattr(md, "simulate", simulate)
+            monkeypatch.setattr(md.torch, "set_num_threads", _noted(asked, None, "threads"))
+        if module is export:
+            monkeypatch.setattr(export, "export_potential", _noted(asked, {"network": "schnet", "cutoff_A": 6.0}))
+        if module is not predict:
+            monkeypatch.setattr(module, "own_test_frames", _noted(asked, frames, "own"))
+
+    return record
 
 
 LEARNING_RATE = "training.stages.0.learning_rate=loguniform(1e-4,1e-2)"
@@ -210,7 +308,98 @@ COMMANDS = {
         },
     ),
 }
-FULL = {"name", "problem"}  # what is given first: the whole line is another one
+COMMANDS |= {
+    "train": (
+        train.train,
+        _train,
+        ["demo"],
+        {
+            "target": ["heat"],
+            "overrides": ["data.train=7"],
+            "recipe": ["--recipe", "paper"],
+            "model": ["--model", "gemnet"],
+            "seed": ["--seed", "3"],
+            "output": ["-o", "elsewhere"],
+            "resume": ["--resume", "runs/a", "training.epochs=9"],
+            "page": ["--no-page"],
+            "as_json": ["--json"],
+        },
+    ),
+    "evaluate": (
+        evaluate.evaluate,
+        _opened(evaluate),
+        ["runs/a"],
+        {"run": ["runs/b"], "data": ["--data", "x.npz"], "trust": ["--trust"], "as_json": ["--json"]},
+    ),
+    "replay": (
+        replay.replay,
+        _opened(replay),
+        ["runs/a"],
+        {"run": ["runs/b"], "trust": ["--trust"], "as_json": ["--json"]},
+    ),
+    "audit": (
+        audit.audit,
+        _audit,
+        ["demo"],
+        {
+            "target": ["heat"],
+            "overrides": ["data.train=7"],
+            "recipe": ["--recipe", "paper"],
+            "model": ["--model", "gemnet"],
+            "trust": ["--trust"],
+            "as_json": ["--json"],
+        },
+    ),
+    "predict": (
+        predict.predict,
+        _potential(predict),
+        ["runs/a", "x.xyz", "-o", "y.xyz"],
+        {
+            "run": ["runs/b", "x.xyz", "-o", "y.xyz"],
+            "structures": ["runs/a", "z.xyz", "-o", "y.xyz"],
+            "output": ["-o", "z.npz"],
+            "units": ["--units", "kcal/mol,Ang"],
+            "as_json": ["--json"],
+        },
+    ),
+    "md": (
+        md.md,
+        _potential(md),
+        ["runs/a", "--steps", "2"],
+        {
+            "run": ["runs/b", "--steps", "2"],
+            "steps": ["--steps", "3"],
+            "temperature": ["--temperature", "10"],
+            "ensemble": ["--ensemble", "nvt"],
+            "timestep": ["--timestep", "1"],
+            "structure": ["--structure", "x.xyz"],
+            "output": ["-o", "path.traj"],
+            "every": ["--every", "5"],
+            "equilibrate": ["--equilibrate", "5"],
+            "friction": ["--friction", "0.1"],
+            "skin": ["--skin", "0.5"],
+            "dtype": ["--dtype", "float32"],
+            "seed": ["--seed", "3"],
+            "threads": ["--threads", "2"],
+            "as_json": ["--json"],
+        },
+    ),
+    "export": (
+        export.export,
+        _potential(export),
+        ["runs/a", "-o", "a.pt2"],
+        {
+            "run": ["runs/b", "-o", "a.pt2"],
+            "output": ["-o", "b.pt2"],
+            "structure": ["--structure", "x.xyz"],
+            "aot": ["--aot"],
+            "dtype": ["--dtype", "float64"],
+            "max_neighbours": ["--max-neighbours", "9"],
+            "as_json": ["--json"],
+        },
+    ),
+}
+FULL = {"name", "problem", "run", "structures", "resume"}  # what is given first: the whole line is another one
 CASES = [(name, parameter) for name, (*_, options) in COMMANDS.items() for parameter in options]
 
 
@@ -283,6 +472,10 @@ def test_no_option_is_left_out(name):
         ("reproduce", ["table2", "--molecules", "ethanol"], "has no molecules"),
         ("reproduce", ["table3", "--models", "schnet"], "is a PDE"),
         ("reproduce", ["table1", "--minutes", "0"], r"training\.minutes"),
+        ("train", ["demo", "training.minutes=0"], r"training\.minutes"),
+        ("train", ["demo", "training.minutes=1", "training.epochs=3"], "only one of them can be meant"),
+        ("train", ["demo", "seed=1", "seed=2"], "only one of them can be meant"),
+        ("train", ["c.yaml", "--recipe", "paper"], "states its own recipe"),
         ("solve", ["heat", "-o", "a.hdf5", "sample=3"], "sample=3: .* give --samples and --seed"),
         ("solve", ["advection", "-o", "a.hdf5", "seed=5"], "seed=5: .* give --samples and --seed"),
         ("solve", ["heat", "-o", "a.hdf5", "--resolution", "8", "resolution=9"], "not both"),
