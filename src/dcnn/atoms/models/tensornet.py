@@ -89,13 +89,15 @@ class Embedding(nn.Module):
             nn.Linear(features, 2 * features), get(sigma), nn.Linear(2 * features, 3 * features), get(sigma)
         )
 
-    def forward(self, batch: AtomsBatch, basis: Tensor, envelope: Tensor, unit: Tensor, table: Table) -> Tensor:
-        """φ (P + 1, K), c (P + 1,), the last row of distance 0, and r̂ (P, 3) → (9, N, F)."""
+    def forward(
+        self, batch: AtomsBatch, basis: Tensor, envelope: Tensor, own_basis: Tensor, unit: Tensor, table: Table
+    ) -> Tensor:
+        """φ(r) (P, K), c(r) (P,), φ(0) (1, K) and r̂ (P, 3) → (9, N, F)."""
         at, (n_atoms, n) = batch.neighbourhoods, table.pair.shape
         h = rows_of(self.elements.weight, batch, first=0)  # (N, F)
         of_center, of_neighbour = self.ends.weight.chunk(2, dim=1)
         own, other = nn.functional.linear(h, of_center, self.ends.bias), h @ of_neighbour.T
-        filters = self.radial(basis) * envelope.unsqueeze(-1)  # (P + 1, 3F)
+        filters = self.radial(basis) * envelope.unsqueeze(-1)  # (P, 3F)
 
         # 1. sums over neighbours as products of small matrices: components (9, n) times filtered features (n, 3F)
         directions = torch.cat([unit, -unit]).index_select(0, at.edge.flatten())  # (N·n, 3)
@@ -106,7 +108,7 @@ class Embedding(nn.Module):
             torch.bmm(part.transpose(1, 2), filtered).transpose(0, 1)
             for part, filtered in zip(components.split(SIZES, dim=-1), sent.unbind(2), strict=True)
         )
-        alone = math.sqrt(3.0) * filters[-1, : self.features] * (own + other)  # j = i: r = 0, no direction
+        alone = math.sqrt(3.0) * self.radial(own_basis).chunk(3, dim=1)[0] * (own + other)  # j = i: no direction
         x = torch.cat([trace + alone, *others])  # (9, N, F)
 
         # 2. parts are mixed and scaled by a network of the norm
@@ -121,11 +123,10 @@ class Interaction(nn.Module):
         super().__init__()
         self.before, self.after = Mix(features), Mix(features)
 
-    def forward(self, x: Tensor, filters: Tensor, table: Table) -> Tensor:
-        """(9, N, F), with filters (3, P + 1, F) of which the last is that of an atom itself."""
+    def forward(self, x: Tensor, of_pairs: Tensor, of_itself: Tensor, table: Table) -> Tensor:
+        """(9, N, F), with filters of pairs (3, P, F) and of an atom itself (3, 1, F)."""
         x = x / (x.square().sum(0) + 1.0)
         y = self.before(x)
-        of_pairs, of_itself = filters.split([filters.shape[1] - 1, 1], dim=1)
         m = messages(of_pairs, y, table) + by_part(of_itself) * y
         z = anticommutator(y, m)
         change = self.after(z / (z.square().sum(0) + 1.0))
@@ -176,11 +177,12 @@ class TensorNet(nn.Module):
         require_cutoff(batch, self.cutoff)
         vectors = batch.pair_vectors()  # 1. (P, 3)
         distance = vectors.square().sum(1).sqrt()  # (P,)
-        with_own = torch.cat([distance, distance.new_zeros(1)])  # (P + 1,)
-        basis, envelope, table = self.basis(with_own), cosine_cutoff(with_own, self.cutoff), Table.of(batch)
+        table, own = Table.of(batch), self.basis(distance.new_zeros(1))  # of an atom itself, where c = 1
+        basis, envelope = self.basis(distance), cosine_cutoff(distance, self.cutoff)
 
-        x = self.embedding(batch, basis, envelope, vectors / distance.unsqueeze(1), table)  # 2. (9, N, F)
-        for interaction, filters in zip(self.interactions, self.filters(basis, envelope), strict=True):  # 3.
-            x = interaction(x, filters, table)
+        x = self.embedding(batch, basis, envelope, own, vectors / distance.unsqueeze(1), table)  # 2. (9, N, F)
+        of_pairs, of_itself = self.filters(basis, envelope), self.filters(own, torch.ones_like(own[:, 0]))
+        for interaction, *filters in zip(self.interactions, of_pairs, of_itself, strict=True):  # 3.
+            x = interaction(x, *filters, table)
         norms = part_sums(x.square()).transpose(0, 1).flatten(1)  # 4. (N, 3F)
         return batch.sum_atoms(self.head(self.norm(norms)).squeeze(-1))
