@@ -13,7 +13,7 @@ PYTEST := -m pytest -n 2 --dist loadfile -q -m "not slow"
 FLOOR  := $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 FROM   ?= .venv
 
-.PHONY: fuzz demo test lint types imports unit test-kills test-slow test-portable test-oldest test-newest lock bench clean
+.PHONY: fuzz demo test lint types imports unit docs test-kills test-slow test-portable test-oldest test-newest lock bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -28,7 +28,11 @@ FROM   ?= .venv
 demo: .venv/core
 	$(BIN)/dcnn compare demo --model schnet --minutes 0.9 --seeds 2 -o runs/demo
 
-test: lint types imports unit
+test: lint types imports unit docs
+
+# The documentation, in site/index.html; warnings are errors.
+docs: .venv/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lint: .venv/dev
 	$(BIN)/ruff check .
