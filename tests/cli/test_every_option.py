@@ -108,7 +108,7 @@ def _noted(asked, answer, name=""):
     """A function that writes its arguments down and gives this answer."""
 
     def called(*given, **named):
-        kinds = str | int | Path | None
+        kinds = str | int | float | Path | None
         every = [*given, *named.values()]
         plain = [
             v for v in every if isinstance(v, kinds) or (isinstance(v, list) and all(isinstance(w, str) for w in v))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 import typer
@@ -39,7 +40,7 @@ def run(*arguments):
 
 def tiny(config):
     """The same run with a network, data and budget of next to nothing."""
-    training = config.training.model_copy(update={"minutes": None, "steps": 4, "accelerator": "cpu"})
+    training = replace(config.training, minutes=None, steps=4, accelerator="cpu")
     if isinstance(config, AtomsConfig):
         model = config.model.model_copy(update=TINY_NETWORK)
         changed = {"model": model, "data": config.data.model_copy(update=TINY_DATA)}

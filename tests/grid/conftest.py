@@ -20,7 +20,9 @@ def heat():
     """heat(epochs, seeds=1): cells of the heat equation."""
 
     def make(epochs, seeds=1, more=()):
-        return cells_of("heat", ["best"], [None], seeds, [*TINY_PDE, f"training.epochs={epochs}", *more])
+        own = {word.partition("=")[0] for word in more}
+        words = [word for word in TINY_PDE if word.partition("=")[0] not in own]
+        return cells_of("heat", ["best"], [None], seeds, [*words, f"training.epochs={epochs}", *more])
 
     return make
 

@@ -353,3 +353,24 @@ def test_batches_of_a_small_molecule_have_one_shape(stretch, shared):
     for ours, theirs in zip(batches, plain.batches(0), strict=True):
         for name, residual in plain.residuals(plain.network, theirs).items():
             torch.testing.assert_close(task.residuals(task.network, ours)[name], residual, rtol=1e-5, atol=1e-6)
+
+
+def test_a_graph_that_cannot_take_a_batch_gives_way_to_the_usual_step(caplog):
+    """A size may have been a constant by chance: the run goes on, with the right gradients."""
+    residuals = nn.Linear(3, 1).double()
+    residuals.forward = lambda batch: {"value": nn.functional.linear(batch, residuals.weight, residuals.bias)}
+    log = logging.getLogger("refusing graph")
+    step = GraphStep(residuals, [Term("value")], log)
+    step(torch.ones(4, 3, dtype=torch.float64), 0)
+
+    def refuse(*_):
+        raise RuntimeError("The expanded size of the tensor (8) must match the existing size (9)")
+
+    step.graphs = {kind: replace(graph, evaluate=refuse) for kind, graph in step.graphs.items()}
+    assert step.graphs
+    with caplog.at_level(logging.WARNING, logger="refusing graph"):
+        values = step(2 * torch.ones(4, 3, dtype=torch.float64), 1)
+    assert "going on without" in caplog.text
+    expected = (2 * residuals.weight.sum() + residuals.bias).square()
+    torch.testing.assert_close(values["value"], expected.detach()[0])
+    assert residuals.weight.grad is not None

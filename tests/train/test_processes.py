@@ -123,6 +123,7 @@ def wait_for(condition, what, seconds=900):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
 def test_a_signal_to_the_first_process_ends_all(tmp_path, number, code):
     run = Run(tmp_path / "a")

@@ -124,11 +124,24 @@ class GraphStep:
         state = [*self.trained.values(), *self.residuals.buffers()]
         weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(state[0])
         graph = None if self.failed else self._graph(kind, batch, state, tensors, weights)
-        evaluate = self._usual(batch) if graph is None or self.failed else graph.evaluate
-        values, *gradients = evaluate(state, tensors, weights)
+        if graph is None or self.failed:
+            values, *gradients = self._usual(batch)(state, tensors, weights)
+        else:
+            values, *gradients = self._by_graph(graph, batch, state, tensors, weights)
         for parameter, gradient in zip(self.trained.values(), gradients, strict=True):
             parameter.grad = _laid_out_as(parameter, gradient)
         return dict(zip(self.names, values.unbind(), strict=True))
+
+    def _by_graph(
+        self, graph: Graph, batch: Any, state: list[Tensor], tensors: list[Tensor], weights: Tensor
+    ) -> tuple[Any, ...]:
+        """The graph's values; a size that was a constant by chance when it was traced ends the use of graphs."""
+        try:
+            return graph.evaluate(state, tensors, weights)
+        except RuntimeError as error:
+            self.log.warning("%s: does not take this batch, going on without (%s)", self.name, _first_line(error))
+            self.failed = True
+            return self._usual(batch)(state, tensors, weights)
 
     def _graph(
         self, kind: Any, batch: Any, state: list[Tensor], tensors: list[Tensor], weights: Tensor
