@@ -13,7 +13,7 @@ PYTEST := -m pytest -n 2 --dist loadfile -q -m "not slow"
 FLOOR  := $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 FROM   ?= .venv
 
-.PHONY: fuzz demo test lint types imports unit docs test-kills test-slow test-portable test-oldest test-newest lock bench clean
+.PHONY: coverage fuzz demo test lint types imports unit docs test-kills test-slow test-portable test-oldest test-newest lock bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -46,6 +46,9 @@ imports: .venv/dev
 
 unit: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) --cov=src/dcnn --cov-report=term
+
+coverage: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not slow" --cov=src/dcnn --cov-report=term
 
 # Twenty SIGKILLs each of a potential, a PDE of two stages and two processes; the figures are in results/trust.md.
 test-kills: .venv/dev

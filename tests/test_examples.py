@@ -4,6 +4,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -26,6 +28,7 @@ def test_sobolev_shows_that_every_step_helps(capsys):
         assert errors == sorted(errors, reverse=True), rows
 
 
+@pytest.mark.slow
 def test_options_show_where_an_integrated_activation_wins(capsys):
     load("options").main(steps=250, seeds=2)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]

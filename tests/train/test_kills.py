@@ -80,7 +80,7 @@ def _time_of(path):
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-@pytest.mark.parametrize("values", [ATOMS, PDE], ids=["atoms", "pde"])
+@pytest.mark.parametrize("values", [ATOMS, pytest.param(PDE, marks=pytest.mark.slow)], ids=["atoms", "pde"])
 def test_a_run_that_is_killed_twice(tmp_path, values):
     end_bit_equal(values, tmp_path, 2, seed=1)
 

@@ -37,6 +37,7 @@ def heat(**training):
     }
 
 
+@pytest.mark.slow
 def test_graphs_and_line_searches_of_two_processes_are_those_of_one(tmp_path):
     half = {"share": 0.5, "dtype": "float64"}
     stages = [{**half, "learning_rate": 1e-3, "clip_norm": 1.0}, {**half, "optimizer": "lbfgs", "inner_iterations": 3}]
