@@ -45,12 +45,12 @@ imports: .venv/dev
 	$(BIN)/lint-imports
 
 unit: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) --cov=src/dcnn --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 
 coverage: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not slow" --cov=src/dcnn --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) --cov=src/dcnn --cov-report=term
 
-# Twenty SIGKILLs each of a potential, a PDE of two stages and two processes; the figures are in results/trust.md.
+# Twenty SIGKILLs each of a potential, a PDE of two stages and two processes; each must end bit-equal.
 test-kills: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/train/test_kills.py
 
