@@ -42,6 +42,12 @@ def test_mistakes_name_the_field_and_the_closest_key(values, message):
         validate(values, "my.yaml")
 
 
+def test_only_keys_are_offered_in_the_place_of_a_misspelt_one():
+    with pytest.raises(InputError) as caught:
+        validate({"kind": "atoms", "training": {"minuts": 1}})
+    assert "__" not in str(caught.value)
+
+
 def test_overrides_are_nested_and_typed():
     assert parse_overrides(["training.minutes=2.5", "model.overrides.hidden=64", "training.ema=null"]) == {
         "training": {"minutes": 2.5, "ema": None},

@@ -57,4 +57,7 @@ def fields_of(section: Any) -> dict[str, Any]:
     """{key: type} of a section, be it a pydantic model or a dataclass; of anything else {}."""
     if isinstance(section, type) and issubclass(section, BaseModel):
         return {name: entry.annotation for name, entry in section.model_fields.items()}
-    return typing.get_type_hints(section) if dataclasses.is_dataclass(section) else {}
+    if not dataclasses.is_dataclass(section):
+        return {}
+    hints = typing.get_type_hints(section)
+    return {entry.name: hints[entry.name] for entry in dataclasses.fields(section)}
