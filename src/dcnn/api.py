@@ -67,6 +67,8 @@ def fit(
     steps: int | None = None,
     recipe: str | Mapping[str, Any] | None = None,
     seed: int | None = None,
+    start_from: str | Path | None = None,
+    freeze: Sequence[str] = (),
     terms: Mapping[str, OwnTerm] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     weighting: Callable[[Sequence[Term]], Weighting] | None = None,
@@ -79,7 +81,8 @@ def fit(
     name, "file.py:Class" or any module that takes an AtomsBatch and has a cutoff; a `pde.Problem`, class, object or
     name; or a module with points `x` and `labels` {"": y, "x": dydx, …}, "grad" for all first derivatives.
     minutes, epochs, steps: the budget, one of them. recipe: a name, a YAML file or values of your own. test: a file, or
-    (x, labels). terms, metrics, weighting: of your own, see :class:`~dcnn.results.extended_task.ExtendedTask`.
+    (x, labels). start_from: a run of a potential whose weights are taken, of which `freeze` names parts that stay as
+    they are. terms, metrics, weighting: of your own, see :class:`~dcnn.results.extended_task.ExtendedTask`.
     settings: further values of the configuration, nested as in its file.
     """
     budget = {name: value for name, value in (("minutes", minutes), ("epochs", epochs), ("steps", steps)) if value}
@@ -88,6 +91,10 @@ def fit(
     values = merge(dict(settings or {}), {"training": budget} if budget else {})
     if seed is not None:
         values = merge(values, {"seed": seed})
+    if start_from is not None:
+        values = merge({"start": {"run": str(start_from), "freeze": list(freeze)}}, values)
+    elif freeze:
+        raise InputError("freeze keeps weights of an earlier run: give it with start_from")
     if recipe is not None:
         values = merge(_recipe_values(recipe), values)
     described = _described(what, values, model, x, labels, test)

@@ -321,6 +321,8 @@ COMMANDS |= {
             "seed": ["--seed", "3"],
             "output": ["-o", "elsewhere"],
             "resume": ["--resume", "runs/a", "training.epochs=9"],
+            "start_from": None,  # tests/atoms/test_fine_tuning.py
+            "freeze": None,
             "page": ["--no-page"],
             "as_json": ["--json"],
         },

@@ -58,6 +58,14 @@ class AtomsLoss(Section):
     weighting_options: dict[str, Any] = Field({})
 
 
+class StartConfig(Section):
+    """An earlier run whose weights training begins with."""
+
+    run: str | None = Field(None, description="run folder or checkpoint that the weights come from (--from)")
+    digest: str | None = Field(None, description="of its weights; others are refused")
+    freeze: tuple[str, ...] = Field((), description="parts that keep their weights, e.g. [embedding, 'blocks.0*']")
+
+
 class AtomsConfig(Section):
     """An interatomic potential."""
 
@@ -66,6 +74,7 @@ class AtomsConfig(Section):
     seed: int = 0
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
+    start: StartConfig = StartConfig()
     scale: ScaleConfig = ScaleConfig()
     loss: AtomsLoss = AtomsLoss()
     training: Training

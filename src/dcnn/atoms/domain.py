@@ -10,19 +10,25 @@ from typing import Any
 from torch import nn
 
 from dcnn.atoms.config import AtomsConfig, ModelConfig
+from dcnn.atoms.fine_tuning import with_origin
 from dcnn.atoms.frames import SPLIT, kept_frames
 from dcnn.atoms.potential import restored_network
 from dcnn.atoms.recipes import recipe
 from dcnn.atoms.task import AtomsTask, build_atoms
 from dcnn.scaling import LabelScale
+from dcnn.train import checkpoint
 from dcnn.train.config import merge
+from dcnn.train.run import Run
 from dcnn.train.settings import validated
 
 
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with those of their recipe where they say nothing."""
+    """The values with those of their recipe where they say nothing; a run to start from brings its network."""
+    begun = bool((values.get("start") or {}).get("run"))
+    values = with_origin(values) if begun else values
     network = (values.get("model") or {}).get("name", ModelConfig().name)
-    return merge(recipe(values.get("recipe", "best").partition("+")[0], network), values)
+    filled = merge(recipe(values.get("recipe", "best").partition("+")[0], network), values)
+    return {**filled, "model": values["model"]} if begun else filled
 
 
 def parse(values: Mapping[str, Any], source: str) -> AtomsConfig:
@@ -50,6 +56,8 @@ def build(
 
     folder: of a run that has begun; its own split of the frames is taken.
     """
+    if state is None and config.start.run and folder is not None and Run(folder).last.exists():
+        state = checkpoint.load(Run(folder).last)  # the run to start from may be gone
     scale = LabelScale.from_dict(state["task"]["scale"]) if state is not None else None
     kept = folder is not None and (folder / SPLIT).exists()
     frames = kept_frames(folder, config.data) if folder is not None and kept else None

@@ -17,6 +17,7 @@ from dcnn.atoms.config import AtomsConfig, AtomsLoss, TermConfig
 from dcnn.atoms.data import load
 from dcnn.atoms.data.fingerprint import save_split
 from dcnn.atoms.dataset import Dataset
+from dcnn.atoms.fine_tuning import freeze, started
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.frames import SPLIT, split_frames
 from dcnn.atoms.label_errors import errors, errors_of_nothing
@@ -199,10 +200,13 @@ def build_atoms(
 ) -> AtomsTask:
     """Data, network, scale and terms of a configuration; what is given is taken, as after training."""
     frames = split_frames(config.data) if frames is None else frames
-    if scale is None:
+    if scale is None and config.start.run is not None:
+        network, scale = started(config.start, config.scale, frames["train"], network)
+    elif scale is None:
         scale = LabelScale.fit(frames["train"], references=config.scale.references, unit=config.scale.unit)
     if network is None:
         network = build(**config.model.overrides, **config.model.model_dump(exclude={"overrides"}))
+    freeze(network, config.start.freeze)
     loss = config.loss
     terms = tuple(Term(name, term.weight, term.norm) for name, term in _terms(loss, frames["train"]).items())
     return AtomsTask(

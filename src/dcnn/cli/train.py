@@ -27,24 +27,35 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="go on with this run folder; training.epochs=… and the like give a new budget")
     ] = None,
+    start_from: Annotated[
+        Path | None, typer.Option("--from", help="begin with the weights of this run; references are fitted anew")
+    ] = None,
+    freeze: Annotated[
+        list[str] | None, typer.Option(help="with --from: part that keeps its weights, for example embedding")
+    ] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="write report.html in the run folder")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="print result.json")] = False,
 ) -> None:
     """Train a potential or a physics-informed network.
 
     Example: dcnn train ethanol.npz --model schnet training.minutes=10 -o runs/ethanol
+
+    Further training on other frames: dcnn train new.xyz --from runs/ethanol --freeze embedding -o runs/new
     """
     console = TerminalConsole(RichConsole(stderr=as_json))
     if resume is not None:
         pairs = [word for word in (target, *(overrides or [])) if word is not None]
-        given = {"--recipe": recipe, "--model": model, "--seed": seed, "--output": output}
+        given = {"--recipe": recipe, "--model": model, "--seed": seed, "--output": output, "--from": start_from}
         if ignored := [name for name, value in given.items() if value is not None]:
             raise typer.BadParameter(f"{', '.join(ignored)} would change nothing: the run folder has its configuration")
         result = resume_run(resume, console, pairs)
     else:
         if target is None:
             raise typer.BadParameter("give a data file, a config.yaml or the name of a PDE (or --resume RUN)")
-        config = resolve(target, recipe, overrides or [], model=model, seed=seed)
+        if freeze and start_from is None:
+            raise typer.BadParameter("--freeze keeps weights of an earlier run: give it with --from RUN")
+        start = {"run": str(start_from), "freeze": freeze or []} if start_from else None
+        config = resolve(target, recipe, overrides or [], model=model, seed=seed, start=start)
         result = fit_config(config, output, console=console)
     if not is_first():  # under torchrun every process comes here
         page = as_json = False

@@ -81,10 +81,20 @@ def build_task(config: RunConfig, folder: Path | None = None, given: Any = None)
 
 
 def resolve(
-    target: str, recipe: str | None, overrides: list[str], model: str | None = None, seed: int | None = None
+    target: str,
+    recipe: str | None,
+    overrides: list[str],
+    model: str | None = None,
+    seed: int | None = None,
+    start: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The configuration of a command line: `target` is a YAML file, a data file, a PDE's name or a problem.py."""
+    """The configuration of a command line: `target` is a YAML file, a data file, a PDE's name or a problem.py.
+
+    start: the run to begin with, {"run": …, "freeze": […]}.
+    """
     values = parse_overrides(overrides)
+    if start:
+        values = merge({"start": dict(start)}, values)
     if recipe is not None and recipe.endswith((".yaml", ".yml")):
         values = merge(own_recipe(read_yaml(Path(recipe)), Path(recipe).stem), values)
         recipe = None
