@@ -1,8 +1,9 @@
 """dcnn: training of networks whose derivatives must be right.
 
 The core works on any PyTorch model: :func:`audit`, :func:`swap_activations`, :func:`denormalize`,
-:class:`LabelScale`, :mod:`activations`, :mod:`derivatives` and :mod:`losses`; :func:`fit` trains. ``dcnn.atoms`` and
-``dcnn.pde`` need the extras of their names. Everything is imported when it is first used.
+:class:`LabelScale`, :mod:`activations`, :mod:`derivatives` and :mod:`losses`; :func:`fit` trains and :func:`compare`
+says what a recipe is worth. ``dcnn.atoms`` and ``dcnn.pde`` need the extras of their names. Everything is imported when
+it is first used.
 """
 
 from importlib import import_module
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from dcnn import activations, atoms, derivatives, losses, pde, results, testing, train
     from dcnn.api import fit
     from dcnn.auditing import Audit, audit
+    from dcnn.comparing import compare
     from dcnn.scaling import LabelScale
     from dcnn.surgery.denormalize import denormalize
     from dcnn.surgery.swap import swap_activations
@@ -29,6 +31,7 @@ __all__ = [
     "activations",
     "atoms",
     "audit",
+    "compare",
     "denormalize",
     "derivatives",
     "fit",
@@ -45,6 +48,7 @@ _HOLDERS = {
     "Audit": "auditing",
     "LabelScale": "scaling",
     "audit": "auditing",
+    "compare": "comparing",
     "denormalize": "surgery",
     "fit": "api",
     "swap_activations": "surgery",

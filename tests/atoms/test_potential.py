@@ -171,3 +171,11 @@ def test_the_whole_demo_fits_in_batches(ethanol_run):
     found = Potential.load(ethanol_run).predict(demo_dataset()[:120])
     assert len(found) == 120
     assert found.name == "ethanol_xtb"
+
+
+def test_it_says_what_it_is(ethanol_run):
+    potential = Potential.load(ethanol_run)
+    text = repr(potential)
+    assert text.startswith("Potential(SchNet of ")
+    assert "weights, H, C, O, cutoff 6 Å, float32)" in text
+    assert potential._repr_html_() == f"<b>{text}</b>"

@@ -15,7 +15,7 @@ from dcnn.bench.pair import build_pair
 from dcnn.bench.pde_steps import compare_pde
 from dcnn.bench.potential_steps import compare_atoms
 from dcnn.bench.steps import training_step
-from dcnn.bench.timing import Comparison, interleaved
+from dcnn.bench.timing import StepRatio, interleaved
 from dcnn.cli.bench import app
 from dcnn.errors import DcnnError, InputError
 
@@ -48,7 +48,7 @@ def test_steps_take_turns_and_warm_up_does_not_count(monkeypatch):
 
 def test_the_ratio_is_that_of_each_round():
     """A machine that is ten times slower in one round changes no ratio."""
-    row = Comparison("n", "p", (1.0, 10.0, 2.0), (3.0, 30.0, 6.0), {"step": "eager"}).to_dict()
+    row = StepRatio("n", "p", (1.0, 10.0, 2.0), (3.0, 30.0, 6.0), {"step": "eager"}).to_dict()
     assert (row["ours_ms"], row["peer_ms"], row["ratio"]) == (2.0, 6.0, 3.0)
     assert row["ratio_quartiles"] == [3.0, 3.0]
     assert (row["rounds"], row["step"]) == (3, "eager")

@@ -6,6 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dcnn import comparing
 from dcnn.cli import compare as command
 from dcnn.results.metrics import ENERGY, FORCES
 
@@ -31,8 +32,8 @@ def untrained(monkeypatch):
         path.write_text(title)
         return path
 
-    monkeypatch.setattr(command.engine, "run", run)
-    monkeypatch.setattr(command, "write_rows_page", write_rows_page)
+    monkeypatch.setattr(comparing.engine, "run", run)
+    monkeypatch.setattr(comparing, "write_rows_page", write_rows_page)
 
 
 def out(*arguments):
@@ -58,3 +59,11 @@ def test_json_has_all_runs_and_what_they_say_together(untrained, tmp_path):
     assert (found["rows"][1]["against"]["recipe"], error["beyond"]) == ("original", True)
     assert error["degrees_of_freedom"] == pytest.approx(2.0)
     assert json.loads((tmp_path / "compare.json").read_text())["rows"] == found["rows"]
+
+
+def test_a_notebook_shows_the_table(untrained, tmp_path):
+    found = comparing.compare("demo", ["standard", "best"], seeds=2, folder=tmp_path)
+    table = found._repr_html_()
+    assert "<td>2.050 ± 0.071 </td>" in table
+    assert "49 % lower" in table
+    assert [row["recipe"] for row in found.to_dict()["rows"]] == ["standard", "best"]

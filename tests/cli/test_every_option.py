@@ -14,6 +14,7 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from dcnn import comparing
 from dcnn.auditing import Audit
 from dcnn.cli import (
     audit,
@@ -57,7 +58,7 @@ def _record_grid(module, monkeypatch, asked):
 
 
 def _compare(monkeypatch, asked):
-    _record_grid(compare, monkeypatch, asked)
+    _record_grid(comparing, monkeypatch, asked)
 
 
 def _reproduce(monkeypatch, asked):
@@ -80,12 +81,12 @@ def _sweep(monkeypatch, asked):
 
 def _bench(monkeypatch, asked):
     from dcnn.bench import pde_steps, potential_steps
-    from dcnn.bench.timing import Comparison
+    from dcnn.bench.timing import StepRatio
 
     def measured(*given):
         asked.append(given[:-1])  # the last one shows the progress
         more = {"step": "eager", "threads": 1}
-        return [Comparison("a", "peer", (1.0, 2.0, 3.0), (2.0, 3.0, 4.0), more)]
+        return [StepRatio("a", "peer", (1.0, 2.0, 3.0), (2.0, 3.0, 4.0), more)]
 
     monkeypatch.setattr(pde_steps, "compare_pde", measured)
     monkeypatch.setattr(potential_steps, "compare_atoms", measured)

@@ -6,12 +6,24 @@ import socket
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
+import psutil
 import pytest
 
 from dcnn.errors import InputError
 from dcnn.grid import cluster, engine
+from dcnn.train import Run
 from dcnn.train.text import to_yaml
+
+#: Ray leaves the logs of a head with a client's port open.
+OPEN_LOGS = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def awake(monkeypatch):
+    """Ray's workers run at nice 15, and would wait for ever on a busy machine."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
 
 
 def silent_port():
@@ -22,12 +34,16 @@ def silent_port():
     return listener
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 @pytest.fixture
 def head(tmp_path, monkeypatch):
     """The address of a cluster as `ray start` makes one, in processes of its own and with a token in our home."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("0123456789abcdef" * 4)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -60,6 +76,71 @@ print(engine.run([cell], "grid", on="ray:{head}")[0]["status"])
     )
     assert joined.stdout.split()[-1:] == ["finished"], joined.stderr[-2000:]
     assert len(list((tmp_path / "grid").glob("joined-*/result.json"))) == 1
+
+
+@pytest.fixture
+def two_nodes(tmp_path, monkeypatch):
+    """Two raylets of one CPU each, with working folders "first" and "second"; (cluster, second node, client's port)."""
+    from ray.cluster_utils import Cluster
+
+    for name, value in cluster._ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    room = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    here, client = Path.cwd(), free_port()
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    raylets = Cluster()
+    os.chdir(folders[0])
+    raylets.add_node(**room, include_dashboard=False, ray_client_server_port=client)
+    os.chdir(folders[1])
+    second = raylets.add_node(**room)
+    os.chdir(here)
+    raylets.wait_for_nodes()
+    yield raylets, second, client
+    raylets.shutdown()
+
+
+def worker_of(folder):
+    """The process that holds the cell in `folder` at present; None before it has one."""
+    output = folder / "output.txt"
+    found = re.findall(r"^worker (\d+)", output.read_text(), re.MULTILINE) if output.exists() else []
+    return psutil.Process(int(found[-1])) if found and psutil.pid_exists(int(found[-1])) else None
+
+
+@pytest.mark.slow
+@OPEN_LOGS
+def test_a_node_that_is_taken_away_leaves_its_cells_to_the_other(two_nodes, twins, tmp_path):
+    raylets, second, _ = two_nodes
+    cells, lost = twins(100, "a", "b", "c"), []
+    grid = tmp_path / "grid"
+
+    def watch(running, done):
+        for cell in cells if not lost else ():
+            worker = worker_of(grid / cell.name)
+            begun = (grid / cell.name / "checkpoints" / "last.ckpt").exists()
+            if worker is not None and begun and Path(worker.cwd()).name == "second":
+                lost.append(cell.name)
+                raylets.remove_node(second, allow_graceful=False)
+                break
+
+    runs = engine.run(cells, f"file://{grid}", on=f"ray:{raylets.address}", watch=watch)
+    assert len(lost) == 1
+    assert [(run["status"], run["steps"]) for run in runs] == 3 * [("finished", 1000)]
+    assert runs[0]["test"] == runs[1]["test"] == runs[2]["test"]
+    assert "resumed after epoch" in (grid / lost[0] / "log.txt").read_text()
+    losses = [[row["train_loss"] for row in Run(grid / cell.name).metrics()] for cell in cells]
+    assert len(losses[0]) == 100
+    assert losses[0] == losses[1] == losses[2]
+
+
+@pytest.mark.slow
+@OPEN_LOGS
+def test_a_cluster_is_used_through_its_client_port(two_nodes, twins, tmp_path):
+    cells = twins(20, "a", "b")
+    runs = engine.run(cells, f"file://{tmp_path}/grid", on=f"ray://127.0.0.1:{two_nodes[2]}")
+    assert [(run["status"], run["steps"]) for run in runs] == 2 * [("finished", 200)]
+    assert engine.run(cells, f"file://{tmp_path}/grid", on="local") == runs
 
 
 @pytest.mark.parametrize("on", ["ray:127.0.0.1:{}", "ray://127.0.0.1:{}"])

@@ -17,8 +17,8 @@ from dcnn.report import page as page_module
 from dcnn.report import pde_charts as field
 from dcnn.report import write_page, write_run_page
 from dcnn.report.details import examine
-from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
+from dcnn.report.reported_run import ReportedRun
 from dcnn.results import TrainedRun
 from dcnn.train import Run
 

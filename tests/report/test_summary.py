@@ -9,7 +9,7 @@ import pytest
 from dcnn.errors import InputError
 from dcnn.report import write_page
 from dcnn.report.curves import at_a_glance, colouring, validation_curves
-from dcnn.report.entries import LABELS, find_runs, label_of, records, typical
+from dcnn.report.reported_run import LABELS, find_runs, label_of, records, typical
 from dcnn.results import as_config
 from dcnn.results.statistics import summarise
 from dcnn.train import Run

@@ -1,6 +1,6 @@
 """The integrated family: activations whose derivatives of every order are known in closed form."""
 
-from dcnn.activations.base import Activation
+from dcnn.activations.activation import Activation
 from dcnn.activations.elementary import ELU, SELU, Identity, LeakyReLU, ReLU, Sin
 from dcnn.activations.gaussian import GELU, GELUTanh
 from dcnn.activations.init import LayerMoments, init_, moments

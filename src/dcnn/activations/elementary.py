@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dcnn.activations.base import Activation
+from dcnn.activations.activation import Activation
 from dcnn.activations.pieces import join, ones, step, taylor
 
 

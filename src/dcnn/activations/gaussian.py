@@ -14,7 +14,7 @@ from numpy.polynomial.hermite_e import herme2poly
 from numpy.polynomial.legendre import leggauss
 from torch import Tensor
 
-from dcnn.activations.base import Activation
+from dcnn.activations.activation import Activation
 from dcnn.activations.logistic import Logistic
 from dcnn.activations.pieces import horner, join, ones, taylor
 

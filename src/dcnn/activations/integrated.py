@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from dcnn.activations.base import Activation
+from dcnn.activations.activation import Activation
 from dcnn.activations.elementary import ReLU
 
 

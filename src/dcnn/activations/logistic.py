@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dcnn.activations import traced
-from dcnn.activations.base import Activation
+from dcnn.activations.activation import Activation
 from dcnn.activations.dilogarithm import bernoulli, dilogarithm
 from dcnn.activations.pieces import horner, join, ones, taylor
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from dcnn.activations.base import Activation
+from dcnn.activations.activation import Activation
 from dcnn.activations.elementary import ELU, SELU, Identity, LeakyReLU, ReLU, Sin
 from dcnn.activations.gaussian import GELU, GELUTanh
 from dcnn.activations.integrated import Integrated, IReLU
 from dcnn.activations.logistic import ShiftedSoftplus, Sigmoid, SiLU, Softplus, Tanh
 from dcnn.errors import unknown
+from dcnn.plugins import installed
 
 #: The activations that are no integrals, by name.
 PLAIN: dict[str, type[Activation]] = {
@@ -32,7 +33,7 @@ NAMES: tuple[str, ...] = (*PLAIN, "irelu", *(f"integrated_{name}" for name in PL
 
 
 def get(activation: str | nn.Module) -> nn.Module:
-    """The activation of that name (``NAMES``), or the module itself if one is given.
+    """The activation of that name (``NAMES``, or an installed package's ``dcnn.activations``), or the module itself.
 
     >>> get("irelu"), get("integrated_silu").name
     (IReLU(), 'integrated_silu')
@@ -48,4 +49,7 @@ def get(activation: str | nn.Module) -> nn.Module:
     base = _ALIASES.get(name.removeprefix("integrated_"), name.removeprefix("integrated_"))
     if name.startswith("integrated_") and base in PLAIN:
         return Integrated(PLAIN[base]()) if base != "relu" else IReLU()
-    raise unknown("activation", activation, NAMES)
+    points = installed("dcnn.activations")
+    if name in points:
+        return points[name].load()()
+    raise unknown("activation", activation, (*NAMES, *points))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dcnn.activations.base import Activation
+from dcnn.activations.activation import Activation
 from dcnn.activations.elementary import ELU, SELU, Identity, LeakyReLU, ReLU, Sin
 from dcnn.activations.gaussian import GELU, GELUTanh
 from dcnn.activations.integrated import Integrated, IReLU, Scaled

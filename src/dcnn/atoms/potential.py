@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,6 +122,15 @@ class Potential:
             scale = LabelScale.from_dict(task["scale"])
             dtype = dtype or checkpoint.trained_dtype(state["network"])
             return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype)
+
+    def __repr__(self) -> str:
+        known = "any element" if self.elements is None else _symbols(sorted(self.elements))
+        weights = sum(parameter.numel() for parameter in self.network.parameters())
+        kind, precision = type(self.network).__name__, str(self.dtype).removeprefix("torch.")
+        return f"Potential({kind} of {weights:,} weights, {known}, cutoff {self.cutoff:g} Å, {precision})"
+
+    def _repr_html_(self) -> str:
+        return f"<b>{escape(repr(self))}</b>"
 
     def __call__(self, batch: AtomsBatch, stress: bool = False) -> Prediction:
         """Energies, forces and, if asked for, stress of a batch in Å; unknown elements are not looked for here."""

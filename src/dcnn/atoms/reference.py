@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dcnn.atoms.models import PAPER, build, weights_of
-from dcnn.atoms.models.weights.entries import fill, tidy
+from dcnn.atoms.models.weights.mapping import fill, tidy
 from dcnn.errors import unknown
 
 #: Published variants without BatchNorm, and the network they are variants of.

@@ -117,7 +117,7 @@ class Record:
 _NORM_OPS = {"native_layer_norm": "layer", "native_group_norm": "group", "_fused_rms_norm": "rms"}
 
 
-class Recorder(TorchDispatchMode):
+class OpRecorder(TorchDispatchMode):
     """Records while it is active; `nudge` changes the result of one operation, to see whether it matters."""
 
     def __init__(self, model: nn.Module, x: Tensor, nudge: int | None = None) -> None:
@@ -247,7 +247,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 @contextmanager
-def _named(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+def _named(model: nn.Module, recorder: OpRecorder) -> Iterator[None]:
     """Keeps `recorder.module` at the name of the module that runs; TorchScript modules take no hooks."""
     handles = []
 
@@ -273,7 +273,7 @@ def recorded(
 ) -> tuple[Record, Tensor]:
     """The record of one forward pass, and its prediction."""
     x = x.detach().clone().requires_grad_()  # so that no fused path for inference is taken
-    recorder = Recorder(model, x, nudge)
+    recorder = OpRecorder(model, x, nudge)
     with torch.enable_grad(), _named(model, recorder), recorder:
         y = predict(model, x)
     recorder.record.prediction = recorder._find(y)

@@ -8,7 +8,7 @@ from dcnn.bench.deepxde_setups import RESIDUALS, dde
 from dcnn.bench.memory import peak_memory_mb
 from dcnn.bench.pair import build_pair
 from dcnn.bench.steps import prepare, training_step
-from dcnn.bench.timing import Comparison, interleaved
+from dcnn.bench.timing import StepRatio, interleaved
 from dcnn.errors import unknown
 
 PROBLEMS = tuple(RESIDUALS)
@@ -23,7 +23,7 @@ def compare_pde(
     clock: str = "wall",
     memory: bool = True,
     watch: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Comparison]:
+) -> list[StepRatio]:
     """One line a problem; `memory` adds the peak of a process that makes the steps of one side alone."""
     for name in names:
         if name not in PROBLEMS:
@@ -40,6 +40,6 @@ def compare_pde(
         if memory:
             more["ours_peak_mb"] = peak_memory_mb(name, activation, step, threads)
             more["peer_peak_mb"] = peak_memory_mb(name, activation, "deepxde", threads)
-        found.append(Comparison(name, f"DeepXDE {dde.__version__}", times["ours"], times["theirs"], more))
+        found.append(StepRatio(name, f"DeepXDE {dde.__version__}", times["ours"], times["theirs"], more))
         watch(done + 1, len(names))
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from dcnn.atoms.models import NAMES, find
 from dcnn.bench.steps import prepare, training_step
-from dcnn.bench.timing import Comparison, Step, interleaved
+from dcnn.bench.timing import Step, StepRatio, interleaved
 from dcnn.results import build_task
 from dcnn.results import parse as validate
 
@@ -24,7 +24,7 @@ def compare_atoms(
     data: str = "demo",
     cutoff: float | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Comparison]:
+) -> list[StepRatio]:
     """One line a network (without batch normalization): `step` against the eager step of the same weights.
 
     A few batches of the file `data` are taken in turn; cutoff in Å, the network's own if None.
@@ -38,7 +38,7 @@ def compare_atoms(
         kinds = dict.fromkeys((step, "eager"))
         times = interleaved({kind: _step(name, overrides, kind, data, batch_size) for kind in kinds}, rounds, clock)
         more = {"step": step, "threads": threads, "clock": clock, "batch_size": batch_size, "data": data}
-        found.append(Comparison(name, "eager step", times[step], times["eager"], more))
+        found.append(StepRatio(name, "eager step", times[step], times["eager"], more))
         watch(done + 1, len(names))
     return found
 

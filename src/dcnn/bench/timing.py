@@ -16,7 +16,7 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StepRatio:
     """One line of a benchmark: milliseconds a step of ours and of a peer, in every round."""
 
     name: str

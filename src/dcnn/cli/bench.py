@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dcnn.bench.timing import CLOCKS, Comparison
+from dcnn.bench.timing import CLOCKS, StepRatio
 from dcnn.errors import InputError
 from dcnn.progress import progress
 
@@ -92,7 +92,7 @@ def _check_conditions(threads: int, clock: str) -> None:
         typer.echo("OMP_WAIT_POLICY=PASSIVE slows every step of several threads; unset it for good times", err=True)
 
 
-def _report(found: Sequence[Comparison], output: Path | None, as_json: bool) -> None:
+def _report(found: Sequence[StepRatio], output: Path | None, as_json: bool) -> None:
     rows = [line.to_dict() for line in found]
     text = json.dumps({"results": rows, "machine": platform.processor(), "torch": torch.__version__}, indent=2)
     if output is not None:

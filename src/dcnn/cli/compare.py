@@ -5,21 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+import dcnn
 from dcnn.cli.result_table import result_table
-from dcnn.errors import InputError, unknown
-from dcnn.grid import engine
-from dcnn.grid.cells import write_json
-from dcnn.grid.comparison import budget_words, cells_of, recipes_for
-from dcnn.grid.store import local_copy
-from dcnn.progress import watching
-from dcnn.report import write_rows_page
-from dcnn.results.statistics import summarise
 
 
 def compare(
@@ -53,25 +45,25 @@ def compare(
     Finished runs of the same settings and data in the output folder are kept: an interrupted comparison goes on where
     it stopped.
     """
-    engine.check(on)
-    words = budget_words(overrides or [], epochs, minutes)
-    names = [name.strip() for name in recipes.split(",")] if recipes is not None else recipes_for(target, words)
-    if reference is not None and reference not in names:
-        raise unknown("reference, which is not among the recipes,", reference, names)
-    if paired and seeds < 2:
-        raise InputError("--paired: one seed has no spread; give --seeds 2 or more")
-    cells = cells_of(target, names, model or [None], seeds, words)
     console = Console(stderr=as_json)
-    with watching(console, len(cells)) as watch:
-        runs = engine.run(cells, output, on, jobs, watch)
-    rows = summarise(runs, ("data", "model", "recipe"), reference, paired=paired)
-    local, facts = local_copy(output), {"rows": [row.to_dict() for row in rows]}
-    write_json(local / "compare.json", runs, target=target, **facts)
-    title, typed = f"{Path(target).stem}: {', '.join(names)}", shlex.join(["dcnn", *sys.argv[1:]])
-    page = write_rows_page(rows, local / "compare.html", title, command=typed, trust=True)
-    where = engine.publish(output, page, local / "compare.json")
+    found = dcnn.compare(
+        target,
+        [name.strip() for name in recipes.split(",")] if recipes is not None else None,
+        model,
+        epochs=epochs,
+        minutes=minutes,
+        seeds=seeds,
+        reference=reference,
+        paired=paired,
+        overrides=overrides or [],
+        folder=output,
+        on=on,
+        jobs=jobs,
+        console=console,
+        command=shlex.join(["dcnn", *sys.argv[1:]]),
+    )
     if as_json:
-        typer.echo(json.dumps({**facts, "runs": runs}, indent=2))
+        typer.echo(json.dumps(found.to_dict(), indent=2))
     else:
-        console.print(result_table(rows, f"test errors on {target}"))
-        console.print(f"report: {where[0]}", soft_wrap=True, highlight=False)
+        console.print(result_table(found.rows, f"test errors on {target}"))
+        console.print(f"report: {found.page}", soft_wrap=True, highlight=False)

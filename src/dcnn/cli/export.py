@@ -10,7 +10,7 @@ import typer
 
 from dcnn import atoms
 from dcnn.atoms.export import export as export_potential
-from dcnn.cli.frames import own_test_frames
+from dcnn.cli.run_frames import own_test_frames
 
 EXAMPLES = 3  # structures that the exported potential is tried on
 

@@ -11,7 +11,7 @@ import typer
 
 from dcnn import atoms
 from dcnn.atoms.dynamics import Simulation, simulate
-from dcnn.cli.frames import own_test_frames
+from dcnn.cli.run_frames import own_test_frames
 from dcnn.progress import progress
 
 

@@ -1,12 +1,12 @@
 """Losses of named terms, and ways to weight them."""
 
 from dcnn.losses import weighting
-from dcnn.losses.base import Fixed, Weighting
 from dcnn.losses.gradients import NTK, ConFIG, GradNorm
 from dcnn.losses.history import ReLoBRaLo, SoftAdapt
-from dcnn.losses.schedule import Schedule
+from dcnn.losses.interface import Fixed, Weighting
 from dcnn.losses.terms import Term, term_values
 from dcnn.losses.uncertainty import Uncertainty
+from dcnn.losses.weight_schedule import Schedule
 
 __all__ = [
     "NTK",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import InputError
-from dcnn.losses.base import Balanced, named, numbers
+from dcnn.losses.interface import Balanced, named, numbers
 from dcnn.losses.terms import Term
 
 

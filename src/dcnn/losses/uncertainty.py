@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from dcnn.losses.base import Weighting
+from dcnn.losses.interface import Weighting
 from dcnn.losses.terms import Term
 
 

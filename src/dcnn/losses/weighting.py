@@ -7,9 +7,9 @@ from inspect import signature
 from typing import Any, Literal
 
 from dcnn.errors import unknown
-from dcnn.losses.base import Fixed, Weighting
 from dcnn.losses.gradients import NTK, ConFIG, GradNorm
 from dcnn.losses.history import ReLoBRaLo, SoftAdapt
+from dcnn.losses.interface import Fixed, Weighting
 from dcnn.losses.terms import Term
 from dcnn.losses.uncertainty import Uncertainty
 

@@ -33,7 +33,7 @@ def parse(values: Mapping[str, Any], source: str) -> PdeConfig:
 
 def target(word: str) -> dict[str, Any] | None:
     """The values of a configuration that a word on the command line stands for: a problem's name or its file."""
-    known = word.endswith(".py") or word in problems.NAMES
+    known = word.endswith(".py") or problems.is_known(word)
     return {"kind": "pde", "problem": {"name": word}} if known else None
 
 

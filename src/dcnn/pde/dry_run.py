@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dcnn.errors import InputError
 from dcnn.pde.named_field import Recorder
-from dcnn.pde.source import line_of, prefixed
+from dcnn.pde.problem_source import line_of, prefixed
 
 if TYPE_CHECKING:
     from dcnn.pde.problem import Problem

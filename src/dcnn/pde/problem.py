@@ -19,8 +19,8 @@ from dcnn.pde.conditions import Condition, Periodic, Sampled
 from dcnn.pde.dry_run import dry_run
 from dcnn.pde.known_solution import known_solution
 from dcnn.pde.named_field import Field, call_by_name
+from dcnn.pde.problem_source import line_of, prefixed, source_text, users_file
 from dcnn.pde.solution import Solution
-from dcnn.pde.source import line_of, prefixed, source_text, users_file
 
 
 @dataclass(frozen=True)

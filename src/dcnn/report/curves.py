@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dcnn.report.chart import BOTTOM, COLOURS, Chart, Figure
-from dcnn.report.entries import ReportedRun, entries_of, label_of
+from dcnn.report.reported_run import ReportedRun, entries_of, label_of
 from dcnn.results.metrics import BY_NAME, METRICS
 from dcnn.results.statistics import ResultRow
 

@@ -12,8 +12,8 @@ from dcnn.report import atoms_charts as potential
 from dcnn.report import pde_charts as pde
 from dcnn.report.chart import Figure
 from dcnn.report.curves import own_validation_curves, term_curves
-from dcnn.report.entries import ReportedRun
 from dcnn.report.molecule import molecule
+from dcnn.report.reported_run import ReportedRun
 from dcnn.report.ticks import duration
 from dcnn.results import TrainedRun
 from dcnn.results.metrics import short

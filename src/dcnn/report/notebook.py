@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from dcnn.report.chart import Figure
 from dcnn.report.curves import own_validation_curves, term_curves
-from dcnn.report.entries import ReportedRun
+from dcnn.report.reported_run import ReportedRun
 from dcnn.results.metrics import short
 
 ROW = 330  # pixels of a row of charts

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dcnn.report.chart import Figure
 from dcnn.report.curves import at_a_glance, validation_curves
 from dcnn.report.details import examine
-from dcnn.report.entries import LABELS, ReportedRun, entries_of, find_runs, label_of, records, typical
+from dcnn.report.reported_run import LABELS, ReportedRun, entries_of, find_runs, label_of, records, typical
 from dcnn.report.table import Table
 from dcnn.report.ticks import duration
 from dcnn.results.metrics import short, shown_metrics

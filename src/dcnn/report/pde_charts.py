@@ -13,8 +13,8 @@ from dcnn.pde.solution import Solution
 from dcnn.pde.solution_errors import nrmse, predict
 from dcnn.pde.task import PdeTask
 from dcnn.report.chart import Array, Chart, Figure, heat_map
-from dcnn.report.entries import ReportedRun
 from dcnn.report.raster import DIVERGING
+from dcnn.report.reported_run import ReportedRun
 
 MOST_POINTS = 96  # along one axis of a map
 TIMES = 3  # maps of a field in the plane

@@ -12,10 +12,10 @@ from torch.nn.utils import parametrize
 
 from dcnn.activations import Activation
 from dcnn.surgery import recognise
+from dcnn.surgery.forward_source import read_source
 from dcnn.surgery.functional import CallPlace
 from dcnn.surgery.fx_trace import UntraceableError, arguments, evaluating, is_builtin, trace
 from dcnn.surgery.places import Slot, held
-from dcnn.surgery.source import read_source
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

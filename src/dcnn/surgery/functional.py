@@ -23,9 +23,9 @@ from torch import fx, nn
 
 from dcnn.errors import InputError
 from dcnn.surgery.calls import calls, own_graph, redirect
+from dcnn.surgery.forward_source import read_source
 from dcnn.surgery.fx_trace import UntraceableError, arguments, is_builtin
 from dcnn.surgery.places import NotReplacedWarning, attach
-from dcnn.surgery.source import read_source
 
 _PLAIN = (bool, int, float, str, type(None))
 _MOST_GRAPHS = 64

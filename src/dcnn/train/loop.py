@@ -23,9 +23,9 @@ from dcnn.train.console import Console
 from dcnn.train.cpu import cpu_clock
 from dcnn.train.divergence import keep, look
 from dcnn.train.interrupt import Interrupted, Stop, watching_for_stop
+from dcnn.train.learning_rate import repeated, stage_at
 from dcnn.train.optim import MovingAverage
 from dcnn.train.run import Result, Run, finite_or_none
-from dcnn.train.schedule import repeated, stage_at
 from dcnn.train.step import NotFiniteError, Stepper
 
 

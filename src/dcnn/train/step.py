@@ -15,8 +15,8 @@ from dcnn.losses import Fixed, term_values
 from dcnn.train.config import Stage, Training
 from dcnn.train.gauss_newton import must_be_squares, weighted_residuals
 from dcnn.train.graphs import AGAIN, graph_step, resolved
+from dcnn.train.learning_rate import learning_rate
 from dcnn.train.optim import make_optimizer
-from dcnn.train.schedule import learning_rate
 
 if TYPE_CHECKING:
     from dcnn.train.loop import Task

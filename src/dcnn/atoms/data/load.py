@@ -14,8 +14,10 @@ from dcnn.atoms.data.lmdb import read_lmdb
 from dcnn.atoms.data.npz import read_npz
 from dcnn.atoms.data.stress_check import check_stress
 from dcnn.atoms.dataset import Dataset, join
+from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
+from dcnn.plugins import installed
 
 DEMO = Path(__file__).with_name("ethanol_xtb.npz")
 
@@ -85,6 +87,11 @@ def _read(path: Path, labels: str | None, *options: Any) -> Dataset:
         raise InputError(f"{path}: labels={labels!r} is for rMD17 npz files only; leave it out")
     if path.suffix == ".lmdb" or path.is_dir():
         return read_lmdb(path, *options)
+    readers = installed("dcnn.readers")  # of other packages, by the file's ending without its dot
+    if path.suffix[1:] in readers:
+        read = readers[path.suffix[1:]].load()(path)  # a Dataset in its own units, or ASE Atoms
+        frames = () if isinstance(read, Dataset) else [Structure.from_ase(atoms) for atoms in read]
+        return read if isinstance(read, Dataset) else Dataset(frames, source=str(path), name=path.name)
     from dcnn.atoms.data.ase_files import read_ase  # ase.io takes half a second to import
 
     return read_ase(path, *options)

@@ -18,7 +18,7 @@ from dcnn.pde.problems.navier_stokes import NavierStokes
 from dcnn.pde.problems.ordinary import Lorenz, LotkaVolterra
 from dcnn.pde.problems.poisson import Poisson
 from dcnn.pde.problems.wave import Wave
-from dcnn.plugins import module_from_file
+from dcnn.plugins import installed, module_from_file
 
 _RIGHT: dict[str, type[Problem]] = {
     problem.name: problem
@@ -42,11 +42,18 @@ _AS_PUBLISHED: dict[str, type[Problem]] = {
 }
 NAMES = tuple(_RIGHT)
 
-__all__ = ["NAMES", "get", "load_file"]
+__all__ = ["NAMES", "get", "is_known", "load_file"]
+
+
+def is_known(name: str) -> bool:
+    """Whether :func:`get` finds a problem of that name without a file."""
+    return name in _RIGHT or name in installed("dcnn.problems")
 
 
 def get(name: str, fidelity: str = "text", **given: Any) -> Problem:
     """A problem by name (or the path of a user's own file) with parameters, options and `trainable`.
+
+    Installed packages add theirs through the entry points ``dcnn.problems``.
 
     ``fidelity="scripts"`` gives the three problems of the paper as its scripts pose them.
 
@@ -61,7 +68,10 @@ def get(name: str, fidelity: str = "text", **given: Any) -> Problem:
     if fidelity not in ("text", "scripts"):
         raise unknown("fidelity", fidelity, ("text", "scripts"))
     if name not in _RIGHT:
-        raise unknown("problem", name, NAMES)
+        points = installed("dcnn.problems")
+        if name not in points:
+            raise unknown("problem", name, (*NAMES, *points))
+        return points[name].load()(**given)
     known = _RIGHT if fidelity == "text" else _AS_PUBLISHED
     if name not in known:
         raise InputError(f"{name} is not in the paper; fidelity='scripts' exists for {', '.join(known)}")

@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from dcnn.atoms.models.cgcnn import CGCNN, Convolution
-from dcnn.atoms.models.weights.entries import Entry, count, entry, linear
+from dcnn.atoms.models.weights.mapping import Entry, count, entry, linear
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dcnn.atoms.models.dimenet import DimeNetPlusPlus, Interaction, Residual
-from dcnn.atoms.models.weights.entries import Entry, count, entry, linear
+from dcnn.atoms.models.weights.mapping import Entry, count, entry, linear
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},

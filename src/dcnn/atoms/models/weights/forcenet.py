@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from dcnn.atoms.models.forcenet import PLACES, Block, ForceNet
-from dcnn.atoms.models.weights.entries import Entry, count, entry, linear
+from dcnn.atoms.models.weights.mapping import Entry, count, entry, linear
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"features": 512, "blocks": 5, "gaussians": 50, "head_features": 512, "normalization": True},

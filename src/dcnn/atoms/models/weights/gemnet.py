@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dcnn.atoms.models.gemnet import GemNetT, Interaction
 from dcnn.atoms.models.gemnet_layers import Residual
-from dcnn.atoms.models.weights.entries import Entry, count, entry, linear
+from dcnn.atoms.models.weights.mapping import Entry, count, entry, linear
 from dcnn.atoms.spherical import GaussianBasis
 
 PRESETS: dict[str, dict[str, Any]] = {
