@@ -62,7 +62,7 @@ def test_every_loss_term_is_that_of_deepxde(name, activation):
     assert pair.gradient_difference() < 1e-9
 
 
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("name", [n if n == "advection" else pytest.param(n, marks=pytest.mark.slow) for n in TERMS])
 def test_all_7000_points(name):
     from dcnn.bench.pair import build_pair
 

@@ -46,13 +46,19 @@ USER_FILE = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("network", [{}, {"hard": True}, {"random_features": 12, "random_features_scale": 0.3}])
-def test_heat_is_solved_to_three_percent(tmp_path, network):
-    training = {"steps": 40, "stages": [LBFGS], "select": "last"}
-    config = {**QUICK, "problem": {"name": "heat"}, "network": {**QUICK["network"], **network}, "training": training}
+@pytest.mark.parametrize("network", [{"hard": False}, {}, {"random_features": 12, "random_features_scale": 0.3}])
+def test_heat_is_solved_to_one_percent(tmp_path, network):
+    config = {
+        **QUICK,
+        "problem": {"name": "heat"},
+        "network": {"width": 10, "depth": 2, "scale_inputs": True, **network},
+        "points": {"interior": 150, "boundary": 30, "initial": 30},
+        "training": {"steps": 24, "stages": [{"optimizer": "gauss_newton", "dtype": "float64"}], "select": "last"},
+        "steps_per_epoch": 6,
+    }
     result = fit(config, tmp_path / "heat")
     assert result.status == "finished"
-    assert result.test["nrmse"] < 0.03 < 0.4 < result.test["constant_nrmse"]
+    assert result.test["nrmse"] < 0.01 < 0.4 < result.test["constant_nrmse"]
     assert result.test["collapsed"] is False
     assert result.test["residual_rms_heat"] < 0.1
     assert set(result.test["terms"]) >= {"heat"}
@@ -63,7 +69,7 @@ def test_irelu_as_in_the_paper_dies_on_advection_and_is_reported_so(tmp_path):
         "kind": "pde",
         "recipe": "paper",
         "problem": {"name": "advection"},
-        "training": {"steps": 200},
+        "training": {"steps": 50},
         "points": {"interior": 200, "boundary": 50, "initial": 100},
     }
     test = fit(config, tmp_path / "dead").test
@@ -190,7 +196,7 @@ class StopsAfter(Console):
 @pytest.mark.parametrize("name", ["original", "paper", "best"])
 @pytest.mark.parametrize("problem", problems.NAMES)
 def test_every_recipe_builds_for_every_problem(name, problem):
-    config = resolve(problem, name, ["problem.parameters.resolution=16"] if problem != "navier_stokes" else [])
+    config = resolve(problem, name, ["problem.parameters.resolution=16"])
     task = build_pde(config)
     residuals = task.residuals(task.network, next(iter(task.batches(0))))
     assert set(residuals) == {term.name for term in task.terms}
