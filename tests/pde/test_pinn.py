@@ -48,12 +48,13 @@ USER_FILE = textwrap.dedent(
 
 @pytest.mark.parametrize("network", [{"hard": False}, {}, {"random_features": 12, "random_features_scale": 0.3}])
 def test_heat_is_solved_to_one_percent(tmp_path, network):
+    stages = [{"optimizer": "gauss_newton", "dtype": "float64", "inner_iterations": 1}]
     config = {
         **QUICK,
         "problem": {"name": "heat"},
         "network": {"width": 10, "depth": 2, "scale_inputs": True, **network},
         "points": {"interior": 150, "boundary": 30, "initial": 30},
-        "training": {"steps": 24, "stages": [{"optimizer": "gauss_newton", "dtype": "float64"}], "select": "last"},
+        "training": {"steps": 24, "stages": stages, "select": "last"},
         "steps_per_epoch": 6,
     }
     result = fit(config, tmp_path / "heat")
