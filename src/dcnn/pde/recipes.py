@@ -46,7 +46,7 @@ PDE: dict[str, dict[str, Any]] = {
             "resample_every": 10,
             "grow": True,
         },
-        "loss": {"weights": {"initial": 10.0, "boundary": 10.0, "data": 10.0}, "scale_terms": True},
+        "loss": {"weights": {"initial": 10.0, "boundary": 10.0}, "scale_terms": True},
         "training": {
             "minutes": 1.6,
             "stages": [

@@ -18,6 +18,7 @@ from dcnn.auditing import audit as run_audit
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.pde.ansatz import check_ansatz
 from dcnn.pde.file_solution import solution_in_file
+from dcnn.pde.intervals import half_widths
 from dcnn.pde.jacobian import linearise
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.points import PointGroup, Points, draw, gather
@@ -232,7 +233,7 @@ class PdeTask:
         mse: mean square error over the domain. nrmse: the paper's metric (last 20 times). nrmse_domain: of all
         times. constant_nrmse: of the best constant fields, to be read beside nrmse. residual_rms_*: of every
         equation, loss: of all terms with their weights, unit_loss: mean squares in natural units whatever the weights
-        and norms, on fresh points. collapsed: the network is one constant.
+        and norms, on fresh points. parameter_*: learnt, with half of its 95 % interval. collapsed: the network is one constant.
         """
         assert isinstance(network, PdeNetwork | Windows)
         found: dict[str, Any] = {}
@@ -250,7 +251,16 @@ class PdeTask:
         if split == "test":
             found["terms"] = {name: float(value) for name, value in values.items()}
             found["collapsed"] = collapsed(network, fresh.interior)
+            found |= {f"parameter_{name}_interval": width for name, width in self._intervals(network).items()}
         return found
+
+    def _intervals(self, network: nn.Module) -> dict[str, float]:
+        """Half of the 95 % interval of every learnt parameter, where rows of residuals can be linearised."""
+        if not self.problem.unknowns or isinstance(network, Windows) or network.batch_norm:
+            return {}
+        data = {t for c in self.conditions if c.kind == "data" and c.name != "initial" for t in c.terms(self.problem)}
+        found = linearise(self.problem, self._trained(network), self._fresh(0), self.active)
+        return half_widths(found, data, tuple(self.problem.unknowns))
 
     @cached_property
     def _units(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ from dcnn.pde.problems.compressible import Compressible, CompressibleAsPublished
 from dcnn.pde.problems.diffusion_reaction import DiffusionReaction, DiffusionReactionAsPublished
 from dcnn.pde.problems.heat import Heat
 from dcnn.pde.problems.helmholtz import Helmholtz
+from dcnn.pde.problems.kdv import KdV
 from dcnn.pde.problems.navier_stokes import NavierStokes
 from dcnn.pde.problems.ordinary import Lorenz, LotkaVolterra
 from dcnn.pde.problems.poisson import Poisson
@@ -32,6 +33,7 @@ _RIGHT: dict[str, type[Problem]] = {
         Wave,
         Poisson,
         Helmholtz,
+        KdV,
         NavierStokes,
         LotkaVolterra,
         Lorenz,
