@@ -233,7 +233,8 @@ class PdeTask:
         mse: mean square error over the domain. nrmse: the paper's metric (last 20 times). nrmse_domain: of all
         times. constant_nrmse: of the best constant fields, to be read beside nrmse. residual_rms_*: of every
         equation, loss: of all terms with their weights, unit_loss: mean squares in natural units whatever the weights
-        and norms, on fresh points. parameter_*: learnt, with half of its 95 % interval. collapsed: the network is one constant.
+        and norms, on fresh points. parameter_*: learnt, and half of its 95 % interval. collapsed: the
+        network is one constant.
         """
         assert isinstance(network, PdeNetwork | Windows)
         found: dict[str, Any] = {}
