@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import dcnn.testing as checks
 from dcnn.activations import IReLU, SiLU
 from dcnn.atoms import build, energy_and_forces
-from dcnn.atoms.cartesian import BASIS, Table, anticommutator, messages, of_directions, part_sums, square, transposed
+from dcnn.atoms.cartesian import BASIS, Table, anticommutator, messages, of_directions, part_sums, square
 
 SIZES = {"features": 6, "layers": 2, "radial": 5, "cutoff": 3.5}
 
@@ -131,7 +131,8 @@ def test_products_and_norms_are_those_of_matrices():
     a, b = (torch.einsum("cnf,cij->nfij", t, BASIS) for t in (x, y))
     expected = torch.einsum("nfij,cij->cnf", a @ b + b @ a, BASIS)
     torch.testing.assert_close(anticommutator(x, y), expected)
-    torch.testing.assert_close(torch.einsum("cnf,cij->nfij", transposed(x), BASIS), a.mT)
+    turned = torch.einsum("nfij,cij->cnf", a @ b.mT + b.mT @ a, BASIS)
+    torch.testing.assert_close(anticommutator(x, y, transpose=True), turned)
     torch.testing.assert_close(square(x), torch.einsum("nfij,cij->cnf", a @ a, BASIS))
     torch.testing.assert_close(part_sums(x.square()), torch.stack([norm(part) for part in parts(a)]))
 

@@ -1,5 +1,6 @@
 """Traced and compiled steps: values, gradients and runs of the usual one; what they do where there is no graph."""
 
+import json
 import logging
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dcnn import activations, atoms
@@ -16,10 +18,10 @@ from dcnn.losses import Fixed, Term, term_values, weighting
 from dcnn.pde.build import build_pde
 from dcnn.results import parse as validate
 from dcnn.scaling import LabelScale
-from dcnn.train import graphs
+from dcnn.train import compiling, graphs
 from dcnn.train.console import Console
 from dcnn.train.flatten import flattened, rebuilt
-from dcnn.train.graphs import GRAPHS, TOLERANCE, Graph, GraphStep, _difference, graph_step, resolved
+from dcnn.train.graphs import GRAPHS, TOLERANCE, Graph, GraphStep, _difference, graph_step
 from dcnn.train.loop import train
 from dcnn.train.run import Run
 from dcnn.train.step import Residuals
@@ -237,12 +239,63 @@ def test_a_shape_gets_a_graph_when_it_comes_back():
     assert made == [0, 0, 0, 0, 0, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "minutes", "means"),
-    [("auto", 10, "compiled"), ("auto", 3, "traced"), ("auto", None, "traced"), ("eager", 10, "eager")],
-)
-def test_auto_is_compiled_where_it_pays(kind, minutes, means):
-    assert resolved(kind, minutes) == means
+@pytest.fixture
+def no_compiler(monkeypatch, tmp_path):
+    """An empty cache folder, and torch.compile that returns the graph itself."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("left", "compiled"), [(1e5, True), (1.0, False), (None, False)])
+def test_auto_is_compiled_where_it_pays(no_compiler, caplog, left, compiled):
+    task, _ = pde()
+    given = None if left is None else lambda: left
+    with caplog.at_level(logging.INFO, logger=LOG.name):
+        step = graph_step("auto", Residuals(task), task.terms, task.weighting, LOG, after=0, left=given)
+        assert_the_same(task, step, next(iter(task.batches(0))))
+    assert step.compiled == compiled
+    assert (left is None) == ("compiling would take" not in caplog.text)
+    assert step.seconds > 0
+
+
+def test_what_was_compiled_before_is_expected_to_take_less(no_compiler):
+    task, _ = pde()
+    batch = next(iter(task.batches(0)))
+    seconds = []
+    for kind in ("traced", "compiled", "traced"):
+        step = graph_step(kind, Residuals(task), task.terms, task.weighting, LOG, after=0)
+        step(batch, 0)
+        tensors, _ = flattened(batch, step.parts)
+        inputs = ([*step.trained.values(), *step.residuals.buffers()], tensors, torch.ones(len(step.names)))
+        seconds.append(compiling.expected_seconds(graphs._traced(step._usual(batch), *inputs, False), inputs))
+    (record,) = (no_compiler / "made").glob("*.json")
+    operations = json.loads(record.read_text())["operations"]
+    record.write_text(json.dumps({"operations": operations, "seconds": 100.0}))
+    assert compiling.expected_seconds(graphs._traced(step._usual(batch), *inputs, False), inputs) == pytest.approx(20.0)
+    assert seconds[0] == pytest.approx(compiling.SECONDS_AN_OPERATION * operations)
+    record.write_text("half of a fi")  # two runs may write at once
+    assert compiling.expected_seconds(graphs._traced(step._usual(batch), *inputs, False), inputs) == pytest.approx(
+        compiling.SECONDS_TO_LOAD * seconds[0]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch in its own compiler
+def test_a_graph_from_the_disk_is_the_one_that_was_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    found = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        counters["inductor"].clear()
+        task = potential("schnet", overrides={"features": 8, "filters": 8, "blocks": 1})
+        step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
+        for batch in task.batches(0):
+            assert_the_same(task, step, batch)
+        found.append([p.grad for p in task.network.parameters()])
+        hits = counters["aot_autograd"]["autograd_cache_hit"]
+    assert hits == 1
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True) if a is not None)
 
 
 @pytest.mark.parametrize("trouble", ["no compiler", "wrong numbers"])

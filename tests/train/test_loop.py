@@ -13,7 +13,9 @@ from line_task import Line, config, differences, run_in
 from dcnn.errors import InputError
 from dcnn.results import parse
 from dcnn.train import checkpoint
+from dcnn.train.config import Training
 from dcnn.train.cpu import cpu_clock
+from dcnn.train.loop import Progress
 from dcnn.train.run import Run
 
 
@@ -176,3 +178,10 @@ def test_a_new_column_joins_the_table(tmp_path):
     assert rows[1]["extra"] == 5.0
     assert math.isnan(rows[0]["extra"])
     assert math.isnan(rows[2]["extra"])
+
+
+def test_of_minutes_those_that_train_count():
+    settings = Training(minutes=2.0)
+    assert Progress(seconds=70.0, graph_seconds=30.0).share(settings, 10) == pytest.approx(40 / 90)
+    assert Progress(seconds=120.0, graph_seconds=30.0).share(settings, 10) == 1
+    assert Progress(seconds=130.0, graph_seconds=130.0).share(settings, 10) == 1  # compiling took it all

@@ -19,6 +19,8 @@ class Neighbourhoods(NamedTuple):
     """
 
     edge: Tensor  # (N, n) directed edge in a slot, 0 in an empty one
+    pair: Tensor  # (N, n) its pair
+    neighbour: Tensor  # (N, n) the atom it comes from
     filled: Tensor  # (N, n) bool
     slot: Tensor  # (2P,) slot of a directed edge in the flattened (N·n,) table
     angle: Tensor  # (N, n, n) bool: both slots are filled and differ
@@ -67,7 +69,9 @@ class Edges:
         filled = filled.view(self._n_atoms, width)
         different = ~torch.eye(width, dtype=torch.bool, device=order.device)
         angle = filled.unsqueeze(1) & filled.unsqueeze(2) & different
-        return Neighbourhoods(edge.view(self._n_atoms, width), filled, slot, angle)
+        edge = edge.view(self._n_atoms, width)
+        pair = edge % max(self._i.shape[0], 1)
+        return Neighbourhoods(edge, pair, self.neighbour[edge], filled, slot, angle)
 
     def made(self) -> tuple[str, ...]:
         """The parts that have been asked for so far."""

@@ -203,12 +203,12 @@ def shared_radius(frames: Sequence[Structure], network: nn.Module) -> float:
         if distance.max(initial=0.0) > largest:
             largest, farthest = float(distance.max()), frame
     radius = 1.001 * largest
-    if radius <= cutoff or within < SHARED * len(i) * len(frames) or not _unaffected(network, farthest, radius):
+    if radius <= cutoff or within < SHARED * len(i) * len(frames) or not unaffected(network, farthest, radius):
         return cutoff
     return radius
 
 
-def _unaffected(network: nn.Module, frame: Structure, radius: float) -> bool:
+def unaffected(network: nn.Module, frame: Structure, radius: float) -> bool:
     """Whether energy and forces in training mode stay the same with pairs listed up to ``radius``."""
     found = []
     for listed in (float(network.cutoff), radius):  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from ase.calculators.calculator import all_changes
 from ase.stress import full_3x3_to_voigt_6_stress
 
 from dcnn.atoms.potential import Potential
-from dcnn.atoms.skin import SkinList
+from dcnn.atoms.skin import SkinList, all_pairs_radius
 from dcnn.atoms.structures import Structure
 
 
@@ -23,7 +23,8 @@ class Calculator(AseCalculator):
     potential: a run folder, a checkpoint or a :class:`Potential`. skin (Å): pairs are searched for with this margin,
     and again only when an atom has moved by more than half of it. dtype: of the network, for a run or a checkpoint;
     float64 makes optimisers converge and energies drift less, float32 is faster for large systems. Structures that
-    are periodic in all three directions have a stress. Elements that were not trained on are refused.
+    are periodic in all three directions have a stress. Elements that were not trained on are refused. compiled: a
+    molecule whose evaluations have taken as long as compiling does is evaluated by compiled code from then on.
     """
 
     implemented_properties = ["energy", "free_energy", "forces", "stress"]  # noqa: RUF012 (ASE declares it so)
@@ -34,6 +35,7 @@ class Calculator(AseCalculator):
         skin: float = 1.0,
         dtype: torch.dtype | str = torch.float64,
         device: torch.device | str = "cpu",
+        compiled: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -41,6 +43,9 @@ class Calculator(AseCalculator):
             potential = Potential.load(potential, device, dtype)
         self.potential = potential
         self.pairs = SkinList(potential.cutoff, skin, potential.device, potential.dtype)
+        self.compiled = compiled
+        if compiled:
+            potential.compile_if_repeated()
 
     def calculate(
         self, atoms: Any = None, properties: Sequence[str] = ("energy",), system_changes: Sequence[str] = all_changes
@@ -52,6 +57,10 @@ class Calculator(AseCalculator):
             self.potential.require_elements(atoms.numbers)
         cell = atoms.cell.array.copy() if atoms.pbc.any() else None
         structure = Structure(atoms.numbers, atoms.positions, cell, atoms.pbc)
+        if self.compiled and {"numbers", "pbc"} & set(system_changes):
+            self.pairs.cutoff = (
+                self.potential.cutoff if cell is not None else all_pairs_radius(self.potential.network, structure)
+            )
         prediction = self.potential(self.pairs(structure), stress=bool(np.all(atoms.pbc)))
         energy = float(prediction.energy)
         self.results = {"energy": energy, "free_energy": energy, "forces": prediction.forces.cpu().numpy()}

@@ -35,8 +35,8 @@ def _basis() -> Tensor:
 
 
 BASIS = _basis()
+_ENTRIES = {dtype: BASIS.flatten(1).to(dtype) for dtype in (torch.float32, torch.float64)}  # (9, 9), not cast each time
 PART = torch.tensor([0, 1, 1, 1, 2, 2, 2, 2, 2], device="cpu")  # of every component
-SIGN = 1.0 - 2.0 * (PART == 1).double().view(9, 1, 1)  # of every component in the transposed tensor
 
 
 class _Spread(torch.autograd.Function):
@@ -82,40 +82,46 @@ def of_directions(unit: Tensor) -> Tensor:
     return torch.stack([one, two * x, two * y, two * z, *symmetric], -1)
 
 
-def transposed(x: Tensor) -> Tensor:
-    """Xᵀ = I − A + S, (9, N, F)."""
-    return x * SIGN.to(x)
+def _entries(x: Tensor) -> Tensor:
+    return _ENTRIES.get(x.dtype, _ENTRIES[torch.float64]).to(x)
 
 
 def _matrices(x: Tensor) -> Tensor:
     """Components (9, N, F) → entries (3, 3, N, F)."""
-    return (BASIS.to(x).flatten(1).T @ x.flatten(1)).view(3, 3, *x.shape[1:])
+    return (_entries(x).T @ x.flatten(1)).view(3, 3, *x.shape[1:])
 
 
 def _components(matrices: Tensor) -> Tensor:
     """Entries (3, 3, N, F) → components (9, N, F)."""
     entries = matrices.flatten(0, 1)
-    return (BASIS.to(entries).flatten(1) @ entries.flatten(1)).view_as(entries)
+    return (_entries(entries) @ entries.flatten(1)).view_as(entries)
 
 
 class _Anticommutator(torch.autograd.Function):
-    """XY + YX; its gradient G by X is GYᵀ + YᵀG."""
+    """XY + YX, or with Yᵀ for Y, whose gradients are again of these two kinds.
+
+    The entries of a tensor and of its transpose are the same matrix product, which a compiled step makes once.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, transpose: bool) -> Tensor:
         ctx.save_for_backward(x, y)
+        ctx.transpose = transpose
         a, b = _matrices(x), _matrices(y)
+        b = b.transpose(0, 1) if transpose else b
         return _components((a.unsqueeze(2) * b.unsqueeze(0) + b.unsqueeze(2) * a.unsqueeze(0)).sum(1))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        x, y = ctx.saved_tensors
-        return anticommutator(grads[0], transposed(y)), anticommutator(grads[0], transposed(x))
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        (x, y), g = ctx.saved_tensors, grads[0]
+        a, b = (x, g) if ctx.transpose else (g, x)
+        of_x = anticommutator(g, y, not ctx.transpose) if ctx.needs_input_grad[0] else None
+        return of_x, anticommutator(a, b, transpose=True) if ctx.needs_input_grad[1] else None, None
 
 
-def anticommutator(x: Tensor, y: Tensor) -> Tensor:
-    """XY + YX of components (9, N, F)."""
-    return _Anticommutator.apply(x, y)
+def anticommutator(x: Tensor, y: Tensor, transpose: bool = False) -> Tensor:
+    """XY + YX of components (9, N, F), or XYᵀ + YᵀX."""
+    return _Anticommutator.apply(x, y, transpose)
 
 
 class _Square(torch.autograd.Function):
@@ -129,7 +135,7 @@ class _Square(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return anticommutator(grads[0], transposed(ctx.saved_tensors[0]))
+        return anticommutator(grads[0], ctx.saved_tensors[0], transpose=True)
 
 
 def square(x: Tensor) -> Tensor:
@@ -149,9 +155,8 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, batch: AtomsBatch) -> Table:
         """The table of a batch."""
-        at, n_pairs = batch.neighbourhoods, batch.pair_i.shape[0]
-        filled = at.filled.unsqueeze(-1).to(batch.positions.dtype)
-        return cls(batch.edge_neighbour[at.edge], at.edge % max(n_pairs, 1), filled, batch.pair_i, batch.pair_j)
+        at = batch.neighbourhoods
+        return cls(at.neighbour, at.pair, at.filled.unsqueeze(-1).to(batch.positions), batch.pair_i, batch.pair_j)
 
 
 class _Messages(torch.autograd.Function):

@@ -21,6 +21,7 @@ from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.label_errors import errors
 from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
+from dcnn.atoms.repeated import Repeated
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError, unknown
 from dcnn.guard import decoding, error_context
@@ -93,6 +94,7 @@ class Potential:
             elements = list(self.scale.references)
         self.elements = None if elements is None else frozenset(elements)
         self._references = self.reference_energies().to(self.device)
+        self.repeated: Repeated | None = None
 
     @classmethod
     def load(
@@ -135,16 +137,19 @@ class Potential:
     def __call__(self, batch: AtomsBatch, stress: bool = False) -> Prediction:
         """Energies, forces and, if asked for, stress of a batch in Å; unknown elements are not looked for here."""
         batch = batch.to(self.device, self.dtype)
-        by_strain: Tensor | None = None
         with torch.no_grad():  # beyond the forces nothing is differentiated
-            if stress:
-                energy, forces, by_strain = energy_forces_stress(self.network, batch)
-            else:
-                energy, forces = energy_and_forces(self.network, batch)
+            function: Callable[..., tuple[Tensor, ...]] = energy_forces_stress if stress else energy_and_forces
+            found = function(self.network, batch) if self.repeated is None else self.repeated(function, batch)
+        energy, forces, *by_strain = found
         unit = self.scale.constant * self.energy_unit_eV
         references = self._references.index_select(0, batch.z)  # (N,)
         total = (energy.double() * unit).index_add(0, batch.system, references)
-        return Prediction(total, forces.double() * unit, None if by_strain is None else by_strain.double() * unit)
+        return Prediction(total, forces.double() * unit, by_strain[0].double() * unit if stress else None)
+
+    def compile_if_repeated(self) -> None:
+        """From now on batches of a shape that comes again and again are evaluated by compiled code, once that pays."""
+        if self.repeated is None and self.device.type == "cpu":
+            self.repeated = Repeated(self.network)
 
     def reference_energies(self) -> Tensor:
         """(119,) eV, the constant part of an atom's energy by Z; NaN for elements it was not trained on."""

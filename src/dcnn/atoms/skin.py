@@ -6,12 +6,27 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch
-from dcnn.atoms.batching import collate
+from dcnn.atoms.batching import LARGEST, SHARED, collate, unaffected
 from dcnn.atoms.neighbours import Pairs, half_pairs
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
+
+EVERYWHERE = 1e3  # Å, farther than the atoms of a small molecule are ever apart
+
+
+def all_pairs_radius(network: nn.Module, structure: Structure) -> float:
+    """How far to list pairs of a molecule: all of them if it is small and that changes nothing, so that there is one
+    shape for all its steps, or else up to the network's cutoff.
+    """
+    cutoff = float(network.cutoff)  # type: ignore[arg-type]
+    i, j = np.triu_indices(len(structure.z), k=1)
+    distance = np.linalg.norm(structure.positions[i] - structure.positions[j], axis=1)
+    if len(structure.z) > LARGEST or (distance < cutoff).mean() < SHARED:
+        return cutoff
+    return EVERYWHERE if unaffected(network, structure, max(2 * cutoff, 2 * float(distance.max()))) else cutoff
 
 
 class SkinList:

@@ -83,6 +83,7 @@ def _facts(entry: ReportedRun) -> list[tuple[str, str]]:
             ("parameters", f"{values['parameters']:,}".replace(",", "\u202f")),
             ("steps", f"{values['steps']:,}".replace(",", "\u202f")),
             ("training time", duration(values["seconds"])),
+            ("of it for compiling", duration(values.get("graph_seconds", 0.0))),
             ("dcnn, torch", f"{values['dcnn_version']}, {values['torch_version']}"),
         ]
     return found

@@ -84,7 +84,7 @@ class Training(Checked):
     early_stop: int | None = setting(None, "validations without progress before stopping", ge=1)
     select: Literal["best", "last"] = "best"
     step: Literal["eager", "traced", "compiled", "auto"] = setting(
-        "eager", "loss and gradients as one graph; auto: compiled in runs of 5 minutes and more, or traced"
+        "eager", "loss and gradients as one graph; auto: compiled where the minutes left pay for it, or traced"
     )
     devices: int = setting(1, ge=1)
     strategy: Literal["auto", "ddp"] = "auto"

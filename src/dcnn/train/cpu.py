@@ -26,7 +26,12 @@ def prepare_cpu() -> None:
 def cpu_clock() -> Callable[[], float]:
     """A clock of processor seconds: of this process and of compilers, called one by one (a pool would not be seen)."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    return lambda: time.process_time() + sum(os.times()[2:4])
+    return processor_seconds
+
+
+def processor_seconds() -> float:
+    """Of this process and of those it called and that have ended."""
+    return time.process_time() + sum(os.times()[2:4])
 
 
 def keep_freed_memory() -> bool:

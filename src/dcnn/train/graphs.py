@@ -9,6 +9,7 @@ differentiated twice does not work; compiled forward-mode AD gave wrong gradient
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,26 +18,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from dcnn.losses import Fixed, Term, Weighting, term_values
-from dcnn.torch_internals import Dropout, NormWithStatistics, mark_static, recorded, recorded_for_any_size
+from dcnn.torch_internals import Dropout, NormWithStatistics, recorded, recorded_for_any_size
+from dcnn.train.compiling import compiled, expected_seconds, pays
 from dcnn.train.flatten import flattened, parts_made, rebuilt
 
 GRAPHS = 4  # graphs that are made; batches that none of them serves are evaluated as usual
 AGAIN = 2  # batches without a graph before they get one: what does not come back is not worth it
 RARE = 0.1  # share of all batches below which they get none, such as the last one of an epoch
-COMPILED_PAYS_MINUTES = 5.0  # the shortest run for which "auto" is compiled
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}  # of the gradient, relative, graph against usual
 
 Evaluation = Callable[[list[Tensor], list[Tensor], Tensor], tuple[Any, ...]]
-
-
-def resolved(kind: str, minutes: float | None) -> str:
-    """What "auto" is for a run of so many minutes (None: unknown): compiled if that pays, traced otherwise."""
-    if kind != "auto":
-        return kind
-    return "compiled" if minutes is not None and minutes >= COMPILED_PAYS_MINUTES else "traced"
 
 
 def graph_step(
@@ -46,8 +40,14 @@ def graph_step(
     weighting: Weighting,
     log: logging.Logger,
     after: int = AGAIN,
+    left: Callable[[], float] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> GraphStep | None:
-    """A step of this kind for a run, or None: "eager", or no graph is possible and the log says why."""
+    """A step of this kind for a run, or None: "eager", or no graph is possible and the log says why.
+
+    "auto" is compiled if that pays in the seconds of the clock that are `left`, and traced if it does not or no one
+    knows.
+    """
     if kind == "eager":
         return None
     reason = None
@@ -56,7 +56,7 @@ def graph_step(
     elif any(isinstance(module, NormWithStatistics | Dropout) for module in residuals.modules()):
         reason = "the network has batch statistics or dropout"
     if reason is None:
-        return GraphStep(residuals, terms, log, compiled=kind == "compiled", after=after)
+        return GraphStep(residuals, terms, log, kind == "compiled", after, left if kind == "auto" else None, clock)
     log.info("%s step: not possible, because %s", kind, reason)
     return None
 
@@ -89,7 +89,8 @@ class GraphStep:
     inputs of the graph, index tensors too, so that one graph serves all batches of the same sizes; where sizes change
     from batch to batch (crystals, several molecules), it is traced with sizes as variables. `after` batches without a
     graph one is made and evaluated both ways first: if they differ, all goes on without graphs; without a C++ compiler
-    it goes on with traced ones.
+    it goes on with traced ones. `left`: seconds of the clock that are left to it, by which it decides whether to
+    compile; `seconds` is what graphs have taken.
     """
 
     def __init__(
@@ -99,9 +100,11 @@ class GraphStep:
         log: logging.Logger,
         compiled: bool = False,
         after: int = 0,
+        left: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.residuals, self.terms, self.log = residuals, {term.name: term for term in terms}, log
-        self.compiled, self.after = compiled, after
+        self.compiled, self.after, self.left, self.clock, self.seconds = compiled, after, left, clock, 0.0
         self.trained = {name: p for name, p in residuals.named_parameters() if p.requires_grad}
         self.graphs: dict[Any, Graph] = {}  # the newest of every kind of batch
         self.made = self.calls = 0
@@ -189,12 +192,14 @@ class GraphStep:
         others, _ = flattened(earlier, self.parts)
         any_size = kind in self.graphs or _sizes(others) != _sizes(tensors)
         try:
+            began = self.clock()
             traced = _traced(self._usual(batch), state, tensors, weights, any_size)
             evaluate = self._ready(traced, (state, tensors, weights), any_size)
         except Exception as error:  # an operation that cannot be traced: torch has many words for it
             self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
             self.made = GRAPHS
             return None
+        self.seconds += self.clock() - began
         graph = self.graphs[kind] = Graph(evaluate, _sizes(tensors), any_size)
         operations, sizes = len(traced.graph.nodes), "any size" if any_size else "one size"
         for b, inputs in ((batch, tensors), (earlier, others))[: 1 + any_size]:
@@ -211,13 +216,14 @@ class GraphStep:
 
     def _ready(self, traced: GraphModule, inputs: tuple[Any, ...], any_size: bool) -> Evaluation:
         """The graph as it will be called; without a compiler all graphs are traced ones."""
+        if self.left is not None:
+            seconds, left = expected_seconds(traced, inputs), self.left()
+            self.compiled = pays(seconds, left)
+            words = (seconds, left, "compiled" if self.compiled else "traced")
+            self.log.info("auto step: compiling would take about %.0f s of %.0f s that are left: %s", *words)
         if self.compiled:
             try:
-                for weight in inputs[0]:
-                    mark_static(weight)
-                compiled: Evaluation = torch.no_grad()(torch.compile(_with_separate_sums(traced), dynamic=any_size))
-                compiled(*inputs)
-                return compiled
+                return compiled(traced, inputs, inputs[0], any_size)
             except RuntimeError as error:
                 self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
                 self.compiled = False
@@ -228,9 +234,13 @@ def _traced(
     evaluate: Evaluation, state: list[Tensor], tensors: list[Tensor], weights: Tensor, any_size: bool
 ) -> GraphModule:
     """The operations of an evaluation; with `any_size` the sizes of `tensors` are variables."""
-    if not any_size:
-        return recorded(evaluate, state, tensors, weights)
-    return recorded_for_any_size(evaluate, [*state, weights], state, tensors, weights)
+    if any_size:
+        traced = recorded_for_any_size(evaluate, [*state, weights], state, tensors, weights)
+    else:
+        traced = recorded(evaluate, state, tensors, weights)
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    return traced
 
 
 def _sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:
@@ -246,31 +256,6 @@ def _laid_out_as(parameter: Tensor, gradient: Tensor | None) -> Tensor | None:
     if gradient is None or gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
-
-
-def _with_separate_sums(traced: GraphModule) -> GraphModule:
-    """b + xw as xw − (−b).
-
-    Sums with a matrix product are compiled to calls of addmm, which on the CPU copies b into the result first; a
-    difference is fused with what follows.
-    """
-    aten = torch.ops.aten
-    for node in traced.graph.find_nodes(op="call_function", target=aten.addmm.default):
-        b, x, w = node.args
-        with traced.graph.inserting_before(node):
-            product = traced.graph.call_function(aten.mm.default, (x, w))
-            node.replace_all_uses_with(traced.graph.call_function(aten.add.Tensor, (product, b)))
-        traced.graph.erase_node(node)
-    for node in traced.graph.find_nodes(op="call_function", target=aten.add.Tensor):
-        products = [a for a in node.args if isinstance(a, Node) and a.target is aten.mm.default]
-        if products and all(isinstance(a, Node) for a in node.args):
-            (other,) = [a for a in node.args if a is not products[0]] or [products[0]]
-            with traced.graph.inserting_before(node):
-                negative = traced.graph.call_function(aten.neg.default, (other,))
-                node.replace_all_uses_with(traced.graph.call_function(aten.sub.Tensor, (products[0], negative)))
-            traced.graph.erase_node(node)
-    traced.recompile()
-    return traced
 
 
 def _difference(found: Sequence[Any], expected: Sequence[Any]) -> float:

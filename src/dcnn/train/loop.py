@@ -83,6 +83,7 @@ class Progress:
     batch: int = 0  # batches of this epoch that are done
     step: int = 0
     seconds: float = 0.0
+    graph_seconds: float = 0.0  # of these, for making graphs of the step
     rate: float = 0.0  # the learning rate of the last step
     stage: int = -1
     calls: int = 0  # evaluations of the graph in this stage
@@ -94,9 +95,13 @@ class Progress:
     message: str = ""  # why it diverged
 
     def share(self, settings: Training, steps_per_epoch: int) -> float:
-        """How much of the budget is used, 0 to 1."""
+        """How much of the budget is used, 0 to 1.
+
+        Of minutes, those that train: what compiling takes would otherwise be taken from the warm-up and the high rates.
+        """
         if settings.minutes is not None:
-            return self.seconds / (60 * settings.minutes)
+            trains = 60 * settings.minutes - self.graph_seconds
+            return (self.seconds - self.graph_seconds) / trains if trains > 0 else 1.0
         total = settings.steps if settings.steps is not None else (settings.epochs or 1) * steps_per_epoch
         return self.step / total
 
@@ -160,12 +165,19 @@ class Trainer:
         new_round = index % len(self.settings.stages) == 0
         self.progress.stage, self.stepper = index, None  # its hooks on the gradients go before new ones are made
         self.task.begin(number)
-        self.stepper = Stepper(self.fabric, self.task, stage, self.settings, self.log, self.progress.calls)
+        left = None if self.settings.minutes is None else self._seconds_left_of_stage
+        calls = self.progress.calls
+        self.stepper = Stepper(self.fabric, self.task, stage, self.settings, self.log, calls, left, self.clock)
         if self.settings.ema and (self.average is None or new_round):  # on the device, in the precision of the stage
             self.average = MovingAverage(self.task.network, self.settings.ema)
         self.log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
         if self.stepper.graph is not None and self.stepper.graph.compiled:
             self.console.note("the training step is compiled first, which takes a minute or two")
+
+    def _seconds_left_of_stage(self) -> float:
+        index, within = stage_at(self.stages, self.used())
+        trains = 60 * (self.settings.minutes or 0.0) - self.progress.graph_seconds
+        return trains * self.stages[index].share * (1 - within)
 
     # ---- 2. an epoch -----------------------------------------------------------------------------------------------
 
@@ -187,7 +199,8 @@ class Trainer:
             for name, value in report.items():
                 self.sums[name] = self.sums[name] + value if name in self.sums else value
             progress.batch, progress.step = progress.batch + 1, progress.step + 1
-            progress.seconds, asked = self._agreed(before + self.clock() - began, stop.number)
+            used = (before + self.clock() - began, progress.graph_seconds + stepper.graph_seconds())
+            progress.seconds, progress.graph_seconds, asked = self._agreed((*used, stop.number))
             self.console.step(self.used(), progress.step)
             if self.used() >= 1 or stage_at(self.stages, self.used())[0] != progress.stage:
                 break
@@ -224,9 +237,9 @@ class Trainer:
             self._save_last()
         raise Interrupted(self.run.folder, number)
 
-    def _agreed(self, seconds: float, stop: int) -> tuple[float, int]:
+    def _agreed(self, clocks_and_signal: tuple[float, float, int]) -> tuple[float, float, int]:
         """All processes must stop at the same step: the first one's clock and signal count."""
-        agreed: tuple[float, int] = self.fabric.broadcast((seconds, stop))
+        agreed: tuple[float, float, int] = self.fabric.broadcast(clocks_and_signal)
         return agreed
 
     def _close_epoch(self, row: dict[str, float]) -> None:
@@ -290,6 +303,7 @@ class Trainer:
             "epochs": progress.epoch,
             "steps": progress.step,
             "seconds": round(progress.seconds, 3),
+            "graph_seconds": round(progress.graph_seconds, 3),
             "parameters": _count(task.network),
             "test": errors,
             "dcnn_version": __version__,
@@ -300,6 +314,8 @@ class Trainer:
         result = (
             self.run.finish(finite_or_none(values)) if self.fabric.is_global_zero else Result(self.run.folder, values)
         )
+        graphs = progress.graph_seconds / max(progress.seconds, 1e-9)
+        self.log.info("%.0f %% of the time went to making graphs of the step", 100 * graphs)
         self.log.info("%s: %s", progress.status, errors)
         self.console.finish(result)
         return result

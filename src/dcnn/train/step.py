@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from dcnn.errors import InputError
 from dcnn.losses import Fixed, term_values
 from dcnn.train.config import Stage, Training
 from dcnn.train.gauss_newton import must_be_squares, weighted_residuals
-from dcnn.train.graphs import AGAIN, graph_step, resolved
+from dcnn.train.graphs import AGAIN, graph_step
 from dcnn.train.learning_rate import learning_rate
 from dcnn.train.optim import make_optimizer
 
@@ -48,11 +49,20 @@ class Stepper:
     """The module, the optimiser, the graph and the clip of one stage.
 
     It is made with each stage and not once: DDP exchanges the gradients that were wanted, in the precision that there
-    was, when it was made. calls: evaluations in the same stage before the run was interrupted.
+    was, when it was made. calls: evaluations in the same stage before the run was interrupted. left: seconds of the
+    clock until the stage ends, if they are known.
     """
 
     def __init__(
-        self, fabric: Any, task: Task, stage: Stage, settings: Training, log: logging.Logger, calls: int = 0
+        self,
+        fabric: Any,
+        task: Task,
+        stage: Stage,
+        settings: Training,
+        log: logging.Logger,
+        calls: int = 0,
+        left: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.fabric, self.task, self.stage = fabric, task, stage
         if fabric.world_size > 1 and type(task.weighting) is not Fixed:
@@ -64,18 +74,25 @@ class Stepper:
         task.weighting.to(next(task.network.parameters()).device, dtype)
         self.parameters = [p for p in (*task.network.parameters(), *task.weighting.parameters()) if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(stage, self.parameters))
-        kind = resolved(settings.step, settings.minutes)
+        kind: str = settings.step
         if stage.optimizer == "gauss_newton":
             must_be_squares(task, stage, fabric.world_size)
             kind = "eager"
         after = max(0, AGAIN - calls)  # a run that had a graph goes on with one
-        self.graph = graph_step(kind, residuals, task.terms, task.weighting, log, after)
+        self.graph = graph_step(kind, residuals, task.terms, task.weighting, log, after, left, clock)
 
     def rate(self, within: float, drops: int) -> float:
         """The learning rate when `within` of the stage is done, after `drops` plateaus; a line search has one rate."""
         if self.stage.optimizer in SEARCHING:
             return self.stage.learning_rate
         return learning_rate(self.stage, within, drops)
+
+    def graph_seconds(self) -> float:
+        """Seconds of the clock that graphs have taken since this was last asked."""
+        if self.graph is None:
+            return 0.0
+        seconds, self.graph.seconds = self.graph.seconds, 0.0
+        return seconds
 
     def __call__(self, batch: Any, step: int, rate: float) -> dict[str, Tensor]:
         """One update; returns the loss and every term's raw and weighted value, detached.

@@ -1,0 +1,103 @@
+"""Graphs as machine code, kept on disk: a second run of a kind starts with what the first one compiled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from dcnn.torch_internals import mark_static
+from dcnn.train.cpu import processor_seconds
+
+#: A filter that is gathered for every neighbour is computed once a pair and not, inlined, once a neighbour; torch's own
+#: 30 operations inline an exponential and a cosine into every message.
+OPTIONS: dict[str, Any] = {"realize_opcount_threshold": 4}
+SECONDS_AN_OPERATION = 0.05  # to compile it, until this machine has compiled something
+SECONDS_TO_LOAD = 0.2  # share of that for a graph that is on disk
+GAIN = 1.6  # how many times faster than a traced graph a compiled one is, at least (results/speed.md)
+
+
+def folder() -> Path:
+    """$TORCHINDUCTOR_CACHE_DIR, or dcnn/compiled in the user's cache directory."""
+    given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dcnn" / "compiled"
+    return Path(given) if given else usual
+
+
+def expected_seconds(traced: GraphModule, inputs: Sequence[Any]) -> float:
+    """How long compiling will take: by what this machine needed for an operation, or little if the graph is known."""
+    operations = seconds = 0.0
+    for path in (folder() / "made").glob("*.json"):
+        with suppress(ValueError, OSError, KeyError):  # half written by another run, or taken away
+            record = json.loads(path.read_text())
+            operations, seconds = operations + record["operations"], seconds + record["seconds"]
+    an_operation = seconds / operations if operations else SECONDS_AN_OPERATION
+    seconds = an_operation * len(traced.graph.nodes)
+    return seconds * SECONDS_TO_LOAD if _record(traced, inputs).exists() else seconds
+
+
+def pays(seconds: float, seconds_left: float) -> bool:
+    """Whether more is done in the time left if these seconds of it go to compiling."""
+    return GAIN * (seconds_left - seconds) > seconds_left
+
+
+def compiled(
+    traced: GraphModule, inputs: tuple[Any, ...], constants: Sequence[Tensor], any_size: bool
+) -> Callable[..., Any]:
+    """The traced graph, compiled and called once; `constants` of the inputs keep their sizes where others may not."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder()))
+    record, operations, began = _record(traced, inputs), len(traced.graph.nodes), processor_seconds()
+    known = record.exists()
+    for tensor in constants:
+        mark_static(tensor)
+    ready = torch.no_grad()(torch.compile(_with_separate_sums(traced), dynamic=any_size, options=OPTIONS))
+    ready(*inputs)
+    if not known:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        values = {"operations": operations, "seconds": processor_seconds() - began}
+        record.write_text(json.dumps(values))
+    return ready
+
+
+def _flat(inputs: Any) -> list[Tensor]:
+    return [inputs] if isinstance(inputs, Tensor) else [tensor for part in inputs for tensor in _flat(part)]
+
+
+def _record(traced: GraphModule, inputs: Sequence[Any]) -> Path:
+    """Where it is noted that this graph was compiled for inputs like these, by this version of torch."""
+    kinds = [(str(t.dtype), tuple(t.shape)) for t in _flat(inputs)]
+    words = (traced.code, kinds, torch.__version__, torch.backends.cpu.get_cpu_capability(), OPTIONS)
+    return folder() / "made" / f"{hashlib.sha256(repr(words).encode()).hexdigest()[:32]}.json"
+
+
+def _with_separate_sums(traced: GraphModule) -> GraphModule:
+    """b + xw as xw − (−b).
+
+    Sums with a matrix product are compiled to calls of addmm, which on the CPU copies b into the result first; a
+    difference is fused with what follows.
+    """
+    aten = torch.ops.aten
+    for node in traced.graph.find_nodes(op="call_function", target=aten.addmm.default):
+        b, x, w = node.args
+        with traced.graph.inserting_before(node):
+            product = traced.graph.call_function(aten.mm.default, (x, w))
+            node.replace_all_uses_with(traced.graph.call_function(aten.add.Tensor, (product, b)))
+        traced.graph.erase_node(node)
+    for node in traced.graph.find_nodes(op="call_function", target=aten.add.Tensor):
+        products = [a for a in node.args if isinstance(a, Node) and a.target is aten.mm.default]
+        if products and all(isinstance(a, Node) for a in node.args):
+            (other,) = [a for a in node.args if a is not products[0]] or [products[0]]
+            with traced.graph.inserting_before(node):
+                negative = traced.graph.call_function(aten.neg.default, (other,))
+                node.replace_all_uses_with(traced.graph.call_function(aten.sub.Tensor, (products[0], negative)))
+            traced.graph.erase_node(node)
+    traced.recompile()
+    return traced
