@@ -27,6 +27,7 @@ from dcnn.cli import (
     replay,
     report,
     reproduce,
+    select,
     solve,
     sweep,
     train,
@@ -128,6 +129,7 @@ def _train(monkeypatch, asked):
         return result
 
     monkeypatch.setattr(train, "fit_config", fit_config)
+    monkeypatch.setattr(train, "_committee", lambda *given: asked.append(given[1:3]))
     monkeypatch.setattr(train, "resume_run", _noted(asked, result, "resume"))
     monkeypatch.setattr(train, "write_run_page", _noted(asked, "page", "page"))
 
@@ -160,8 +162,8 @@ def _potential(module):
     """A potential that is only asked for, on one molecule of water."""
 
     def record(monkeypatch, asked):
-        frames = _Frames([SimpleNamespace(to_ase=lambda: ase.Atoms("OH2"), energy=1.0)])
-        potential = SimpleNamespace(predict=lambda frames, shown: frames)
+        frames = _Frames([SimpleNamespace(to_ase=lambda: ase.Atoms("OH2"), energy=1.0, forces=None)])
+        potential = SimpleNamespace(predict=lambda frames, shown: frames, outside=lambda *given: [])
         loaded = SimpleNamespace(load=_noted(asked, potential, "potential"))
         monkeypatch.setattr(module.atoms, "Potential", loaded)
         monkeypatch.setattr(module.atoms, "Calculator", _noted(asked, None, "calculator"))
@@ -183,6 +185,20 @@ def _potential(module):
             monkeypatch.setattr(module, "own_test_frames", _noted(asked, frames, "own"))
 
     return record
+
+
+def _select(monkeypatch, asked):
+    class Pool(list):
+        def __getitem__(self, numbers):
+            return self
+
+        def to_units(self, **units):
+            return self
+
+    monkeypatch.setattr(select.atoms, "Potential", SimpleNamespace(load=_noted(asked, None, "potential")))
+    monkeypatch.setattr(select.atoms, "load", _noted(asked, Pool([1]), "load"))
+    monkeypatch.setattr(select.atoms, "write", _noted(asked, None, "write"))
+    monkeypatch.setattr(select, "select_frames", _noted(asked, ([0], None), "select"))
 
 
 LEARNING_RATE = "training.stages.0.learning_rate=loguniform(1e-4,1e-2)"
@@ -324,6 +340,7 @@ COMMANDS |= {
             "resume": ["--resume", "runs/a", "training.epochs=9"],
             "start_from": None,  # tests/atoms/test_fine_tuning.py
             "freeze": None,
+            "committee": ["--committee", "2"],
             "page": ["--no-page"],
             "as_json": ["--json"],
         },
@@ -374,6 +391,7 @@ COMMANDS |= {
             "steps": ["--steps", "3"],
             "temperature": ["--temperature", "10"],
             "ensemble": ["--ensemble", "nvt"],
+            "pressure": ["--pressure", "1"],
             "timestep": ["--timestep", "1"],
             "structure": ["--structure", "x.xyz"],
             "output": ["-o", "path.traj"],
@@ -382,8 +400,25 @@ COMMANDS |= {
             "friction": ["--friction", "0.1"],
             "skin": ["--skin", "0.5"],
             "dtype": ["--dtype", "float32"],
+            "outside": ["--outside", "warn"],
+            "stop_uncertainty": ["--stop-uncertainty", "0.5"],
+            "last_frame": ["--last-frame", "last.xyz"],
             "seed": ["--seed", "3"],
             "threads": ["--threads", "2"],
+            "as_json": ["--json"],
+        },
+    ),
+    "select": (
+        select.select,
+        _select,
+        ["runs/a", "pool.xyz", "-o", "y.xyz"],
+        {
+            "paths": ["runs/b", "pool.xyz", "-o", "y.xyz"],
+            "output": ["-o", "z.npz"],
+            "count": ["-n", "3"],
+            "by": ["--by", "farthest"],
+            "known": ["--known", "k.xyz"],
+            "units": ["--units", "kcal/mol,Ang"],
             "as_json": ["--json"],
         },
     ),
@@ -402,7 +437,7 @@ COMMANDS |= {
         },
     ),
 }
-FULL = {"name", "problem", "run", "structures", "resume"}  # what is given first: the whole line is another one
+FULL = {"name", "problem", "run", "structures", "resume", "paths"}  # what is given first: the whole line is another one
 CASES = [(name, parameter) for name, (*_, options) in COMMANDS.items() for parameter in options]
 
 

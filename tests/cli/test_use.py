@@ -86,6 +86,7 @@ def test_evaluate_takes_runs_of_a_pde(pde_run):
 def test_predict_writes_energies_in_ev(ethanol_run, water, tmp_path, name):
     found = values("predict", ethanol_run, water, "-o", tmp_path / name)
     expected = atoms.Potential.load(ethanol_run).predict(atoms.load(water, require=(), check=False))
+    assert found.pop("outside").keys() <= {"0", "1"}
     assert found == {
         "file": str(tmp_path / name),
         "frames": 2,
@@ -102,7 +103,7 @@ def test_predict_checks_the_output_before_it_works(ethanol_run, water):
 
 
 def test_md_reports_drift_and_writes_its_trajectory(ethanol_run, tmp_path):
-    options = ("--steps", 40, "--timestep", 0.25, "--equilibrate", 5, "--every", 20)
+    options = ("--steps", 40, "--timestep", 0.25, "--equilibrate", 5, "--every", 20, "--outside", "ignore")
     found = values("md", ethanol_run, *options, "-o", tmp_path / "path.traj")
     assert found["steps"] == 40
     assert abs(found["drift_meV_atom_ps"]) < 10
@@ -114,10 +115,11 @@ def test_md_reports_drift_and_writes_its_trajectory(ethanol_run, tmp_path):
 
 
 def test_md_of_a_structure_with_a_thermostat(ethanol_run, water):
-    found = values("md", ethanol_run, "--structure", water, "--steps", 10, "--ensemble", "nvt", "--threads", 1)
+    found = values("md", ethanol_run, "--structure", water, "--steps", 10, "--ensemble", "nvt", "--outside", "ignore")
     assert found["atoms"] == 3
     assert found["drift_meV_atom_ps"] is None
-    assert "drift" not in run("md", ethanol_run, "--structure", water, "--steps", 3, "--ensemble", "nvt")
+    options = ("--steps", 3, "--ensemble", "nvt", "--threads", 1, "--outside", "ignore")
+    assert "drift" not in run("md", ethanol_run, "--structure", water, *options)
 
 
 def test_export_writes_a_package(ethanol_run, tmp_path, water):
@@ -182,9 +184,10 @@ def test_every_command_shows_an_example(command):
 
 
 def test_exit_codes_of_the_whole_program(ethanol_run, water, tmp_path, monkeypatch, capsys):
+    hot = ["--structure", water, "--steps", "200", "--timestep", "500", "--outside", "ignore"]
     for arguments, code, message in (
         (["md", "nowhere", "--steps", "1"], 2, "dcnn: nowhere: no such run folder"),
-        (["md", ethanol_run, "--structure", water, "--steps", "200", "--timestep", "500"], 1, "does not hold here"),
+        (["md", ethanol_run, *hot], 1, "does not hold here"),
         (["predict", ethanol_run, water, "-o", tmp_path / "o.xyz"], 0, ""),
     ):
         monkeypatch.setattr(sys, "argv", ["dcnn", *map(str, arguments)])

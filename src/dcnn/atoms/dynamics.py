@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +16,16 @@ import numpy as np
 from ase import units
 from ase.constraints import FixBondLengths, FixInternals, FixLinearTriatomic
 from ase.md.langevin import Langevin
+from ase.md.nose_hoover_chain import IsotropicMTKNPT
 from ase.md.velocitydistribution import Stationary
 from ase.md.verlet import VelocityVerlet
 
+from dcnn.atoms.trained_range import OutsideRangeError
 from dcnn.errors import DcnnError, InputError, unknown
 
 TRAJECTORIES = (".traj", ".xyz", ".extxyz")  # formats that grow frame by frame
+ENSEMBLES = ("nve", "nvt", "npt")
+TURNED_EV = 1e-4  # change of energy an atom, when a molecule is turned, that is more than rounding
 EXPLODED_K = 1e5  # no molecule is that hot
 
 
@@ -62,18 +67,26 @@ def simulate(
     trajectory: str | Path | None = None,
     every: int = 10,
     seed: int = 0,
+    pressure: float = 0.0,
+    stop_uncertainty: float | None = None,
+    last_frame: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Simulation:
     """Moves ``atoms`` (with a calculator) by ``steps`` of ``timestep`` fs and reports drift and temperature.
 
-    ensemble: "nve" (velocity Verlet) or "nvt" (Langevin with ``friction`` in 1/fs at ``temperature`` K). Atoms at
+    ensemble: "nve" (velocity Verlet), "nvt" (Langevin with ``friction`` in 1/fs at ``temperature`` K) or, for crystals,
+    "npt" (isotropic Martyna–Tobias–Klein at ``pressure`` GPa, with damping times of 100 and 1000 steps). Atoms at
     rest get velocities drawn at ``temperature``; those that move keep theirs. Constraints hold, and the degrees of
     freedom they take away count neither in the velocities nor in the temperature. ``equilibrate`` steps of Langevin
     dynamics come first and are not counted. Every so many steps a frame goes to the ``trajectory`` (.traj or .xyz).
+    A calculator that leaves the range it was trained on, or whose forces a committee does not agree on to
+    ``stop_uncertainty`` eV/Å, ends it with an :class:`OutsideRangeError`; the atoms then go to ``last_frame``.
     ``progress(done, total)`` is called now and then.
     """
-    if ensemble not in ("nve", "nvt"):
-        raise unknown("ensemble", ensemble, ("nve", "nvt"))
+    if ensemble not in ENSEMBLES:
+        raise unknown("ensemble", ensemble, ENSEMBLES)
+    if ensemble == "npt" and not np.all(atoms.pbc):
+        raise InputError("npt needs a structure that is periodic in all directions; take nve or nvt")
     for name, value in {"steps": steps, "timestep": timestep, "every": every, "temperature": temperature}.items():
         if value <= 0:
             raise InputError(f"{name} is {value}; it must be positive")
@@ -87,8 +100,11 @@ def simulate(
         temperatures_K.append(2 * kinetic / (max(freedoms, 1) * units.kB))
         if not temperatures_K[-1] < EXPLODED_K:
             raise InputError(f"the temperature is {temperatures_K[-1]:.3g} K")
+        if stop_uncertainty is not None:
+            _agreed(atoms, stop_uncertainty)
 
-    with _trajectory(trajectory, atoms) as keep:
+    with _kept(atoms, last_frame), _trajectory(trajectory, atoms) as keep:
+        _warn_if_turning_matters(atoms)
         if not atoms.get_momenta().any():
             draw_velocities(atoms, temperature, random)
         thermostat = _langevin(atoms, timestep, temperature, friction, random)
@@ -96,6 +112,11 @@ def simulate(
             _run(thermostat, equilibrate)
         freedoms = _freedoms(atoms) if conserved else int(atoms.get_number_of_degrees_of_freedom())
         dynamics: Any = VelocityVerlet(atoms, timestep * units.fs) if conserved else thermostat
+        if ensemble == "npt":
+            step = timestep * units.fs
+            dynamics = IsotropicMTKNPT(
+                atoms, step, temperature, pressure * units.GPa, tdamp=100 * step, pdamp=1000 * step
+            )  # fmt: skip
         dynamics.nsteps = 0
         dynamics.attach(record)
         dynamics.attach(keep, interval=every)
@@ -181,9 +202,56 @@ def _langevin(atoms: Any, timestep: float, temperature: float, friction: float, 
     )
 
 
+def _agreed(atoms: Any, limit_eV_A: float) -> None:
+    spread = atoms.calc.results.get("forces_std")
+    if spread is None:
+        raise InputError("stop_uncertainty needs a committee (dcnn train --committee 4)")
+    if spread.max() > limit_eV_A:
+        error = OutsideRangeError(
+            f"the committee disagrees by {spread.max():.3g} eV/Å on the force on atom {int(spread.argmax())}, "
+            f"more than {limit_eV_A:g}"
+        )
+        error.atoms = atoms
+        raise error
+
+
+@contextmanager
+def _kept(atoms: Any, path: str | Path | None) -> Iterator[None]:
+    """Writes the atoms to a file where a run ends outside of its range."""
+    try:
+        yield
+    except OutsideRangeError as error:
+        if path is not None:
+            plain = atoms.copy()
+            plain.info["stopped"] = str(error)
+            ase.io.write(path, plain, format="extxyz")
+            error.args = (f"{error} (frame in {path})",)
+        raise
+
+
+def _warn_if_turning_matters(atoms: Any) -> None:
+    """A free molecule turns; where its energy depends on that, as ForceNet's does, it gains spin."""
+    if atoms.pbc.any() or len(atoms) < 2:
+        return
+    turned = atoms.copy()
+    turned.rotate(70.0, (1.0, 2.0, 3.0), center="COM")
+    energy = atoms.get_potential_energy()
+    turned.calc = atoms.calc
+    change = abs(turned.get_potential_energy() - energy)
+    if change > TURNED_EV * len(atoms):
+        warnings.warn(
+            f"the energy changes by {change:.3g} eV when the molecule is turned: this network (ForceNet?) is not "
+            "invariant, and the dynamics of a free molecule is not that of any molecule",
+            stacklevel=3,
+        )
+
+
 def _run(dynamics: Any, steps: int) -> None:
     try:
         dynamics.run(steps)
+    except OutsideRangeError as error:
+        error.args = (f"step {dynamics.nsteps} of {steps}: {error}",)
+        raise
     except InputError as error:
         raise DcnnError(
             f"step {dynamics.nsteps} of {steps}: {error}. The potential does not hold here: use a shorter timestep, a "

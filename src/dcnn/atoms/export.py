@@ -192,7 +192,7 @@ def _slots(potential: Potential, batch: AtomsBatch, given: int | None) -> int | 
 
 def _compare(found: Sequence[Tensor], potential: Potential, batch: AtomsBatch) -> None:
     """Raises if the exported numbers are not those of the potential, by more than rounding."""
-    energy, forces, _ = potential(batch)
+    energy, forces, *_ = potential(batch)
     constant = torch.zeros_like(energy).index_add(0, batch.system, potential.reference_energies()[batch.z])
     size = max(float((energy - constant).abs().max()), float(forces.abs().max()), 1e-12)
     for name, ours, theirs in (("energy", found[0], energy), ("forces", found[1], forces)):

@@ -57,3 +57,33 @@ def errors_of_nothing(train: Sequence[Structure], test: Sequence[Structure], uni
         "zero_force_mae_kcal_mol_A": unit * float(np.abs(forces).mean()),
         "mean_energy_mae_kcal_mol": unit * float(np.abs(energies[1] - counts[1] @ references).mean()),
     }
+
+
+def calibration(
+    energy: Sequence[Tensor], forces: Sequence[Tensor], energy_std: Sequence[Tensor], forces_std: Sequence[Tensor]
+) -> dict[str, float]:
+    """How the disagreement σ of a committee goes with its errors.
+
+    ``*_std_*``: mean σ of energies (B,) and of force vectors (N,). ``*_error_over_std``: root mean square error over
+    root mean square σ, 1 if σ says how large errors are, more if it is too sure. ``force_std_rank_correlation``:
+    Spearman's, of σ and error of the forces on atoms.
+
+    >>> one, two = torch.tensor([[3.0, 4.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    >>> found = calibration([torch.tensor([2.0])], [one, two], [torch.tensor([1.0])], [torch.tensor([5.0, 1.0])])
+    >>> found["energy_error_over_std"], found["force_error_over_std"], found["force_std_rank_correlation"]
+    (2.0, 1.0, 1.0)
+    """
+    e, f = torch.cat(list(energy)), torch.cat(list(forces)).norm(dim=1)
+    e_std, f_std = torch.cat(list(energy_std)), torch.cat(list(forces_std))
+    ranks = torch.stack([values.argsort().argsort().double() for values in (f, f_std)])
+    return {
+        "energy_std_eV": float(e_std.mean()),
+        "force_std_eV_A": float(f_std.mean()),
+        "energy_error_over_std": _rms(e) / max(_rms(e_std), 1e-300),
+        "force_error_over_std": _rms(f) / max(_rms(f_std), 1e-300),
+        "force_std_rank_correlation": float(torch.corrcoef(ranks)[0, 1]),
+    }
+
+
+def _rms(values: Tensor) -> float:
+    return float(values.square().mean().sqrt())

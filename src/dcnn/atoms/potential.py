@@ -18,11 +18,12 @@ from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
-from dcnn.atoms.label_errors import errors
+from dcnn.atoms.label_errors import calibration, errors
 from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.repeated import Repeated
 from dcnn.atoms.structures import Structure
+from dcnn.atoms.trained_range import TrainedRange
 from dcnn.errors import InputError, unknown
 from dcnn.guard import decoding, error_context
 from dcnn.scaling import LabelScale
@@ -38,6 +39,8 @@ class Prediction(NamedTuple):
     energy: Tensor  # (B,) eV
     forces: Tensor  # (N, 3) eV/Å
     stress: Tensor | None  # (B, 3, 3) eV/Å³, positive under tension
+    energy_std: Tensor | None = None  # (B,) eV, of the members of a committee
+    forces_std: Tensor | None = None  # (N,) eV/Å
 
 
 def restored_network(
@@ -84,7 +87,9 @@ class Potential:
         elements: Sequence[int] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | str = torch.float64,
+        range: TrainedRange | None = None,
     ) -> None:
+        self.range = range
         self.device, self.dtype = torch.device(device), as_dtype(dtype)
         self.network = network.to(self.device, self.dtype).eval().requires_grad_(False)
         self.cutoff: float = float(network.cutoff)  # type: ignore[arg-type]
@@ -99,7 +104,7 @@ class Potential:
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: str | Path | Sequence[str | Path],
         device: torch.device | str = "cpu",
         dtype: torch.dtype | str | None = None,
         *,
@@ -109,8 +114,13 @@ class Potential:
         """The best weights of a run folder, or those of a checkpoint file; ``dtype`` None keeps the trained one.
 
         A network that was trained from a file (``my_net.py:PaiNN``) is made by running that file, which ``trust``
-        allows; or give a ``network`` of its kind, which then takes the weights.
+        allows; or give a ``network`` of its kind, which then takes the weights. Several runs, or the folder of a
+        committee (``dcnn train --committee``), make a :class:`~dcnn.atoms.committee.Committee`.
         """
+        from dcnn.atoms.committee import Committee, member_folders
+
+        if not isinstance(path, (str, Path)) or (Path(path).is_dir() and member_folders(path)):
+            return Committee.load(path, device, dtype, network=network, trust=trust)
         path = Path(path)
         if not path.exists():
             raise InputError(f"{path}: no such run folder or checkpoint")
@@ -122,8 +132,9 @@ class Potential:
                 raise InputError(f"{path}: holds a network of kind {kind!r}, not an interatomic potential")
             network, task = restored_network(state, str(file), network, trust), state["task"]
             scale = LabelScale.from_dict(task["scale"])
+            known = TrainedRange.from_dict(task["range"]) if task.get("range") else None
             dtype = dtype or checkpoint.trained_dtype(state["network"])
-            return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype)
+            return cls(network, scale, task["energy_unit_eV"], task.get("elements"), device, dtype, known)
 
     def __repr__(self) -> str:
         known = "any element" if self.elements is None else _symbols(sorted(self.elements))
@@ -137,19 +148,24 @@ class Potential:
     def __call__(self, batch: AtomsBatch, stress: bool = False) -> Prediction:
         """Energies, forces and, if asked for, stress of a batch in Å; unknown elements are not looked for here."""
         batch = batch.to(self.device, self.dtype)
-        with torch.no_grad():  # beyond the forces nothing is differentiated
-            function: Callable[..., tuple[Tensor, ...]] = energy_forces_stress if stress else energy_and_forces
-            found = function(self.network, batch) if self.repeated is None else self.repeated(function, batch)
-        energy, forces, *by_strain = found
+        energy, forces, by_strain = self.raw(batch, stress)
         unit = self.scale.constant * self.energy_unit_eV
         references = self._references.index_select(0, batch.z)  # (N,)
         total = (energy.double() * unit).index_add(0, batch.system, references)
-        return Prediction(total, forces.double() * unit, by_strain[0].double() * unit if stress else None)
+        return Prediction(total, forces.double() * unit, None if by_strain is None else by_strain.double() * unit)
 
     def compile_if_repeated(self) -> None:
         """From now on batches of a shape that comes again and again are evaluated by compiled code, once that pays."""
         if self.repeated is None and self.device.type == "cpu":
             self.repeated = Repeated(self.network)
+
+    def raw(self, batch: AtomsBatch, stress: bool = False) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Energies, forces and, if asked for, stress in the unit of the network, without references."""
+        with torch.no_grad():  # beyond the forces nothing is differentiated
+            function: Callable[..., tuple[Tensor, ...]] = energy_forces_stress if stress else energy_and_forces
+            found = function(self.network, batch) if self.repeated is None else self.repeated(function, batch)
+        energy, forces, *by_strain = found
+        return energy, forces, by_strain[0] if stress else None
 
     def reference_energies(self) -> Tensor:
         """(119,) eV, the constant part of an atom's energy by Z; NaN for elements it was not trained on."""
@@ -170,8 +186,23 @@ class Potential:
                 "train it on frames that hold every element"
             )
 
+    def outside(
+        self, structure: Structure, energy: float | None = None, forces: Any = None, pairs: Any = None
+    ) -> list[str]:
+        """What about a structure (Å) was never trained on, given its predicted energy and forces; [] if nothing.
+
+        Potentials without a known range of training admit everything. ``pairs``: see :class:`TrainedRange`.
+        """
+        if self.range is None:
+            return []
+        if energy is not None:
+            energy = energy - float(self.reference_energies()[structure.z].sum())
+        return self.range.outside(structure, energy, forces, pairs)
+
     def predict(self, frames: Sequence[Structure], progress: Callable[[int, int], None] | None = None) -> Dataset:
         """The frames with predicted labels in eV and Å; stress for those that are periodic in all directions.
+
+        A committee adds ``energy_std_eV`` and ``force_std_eV_A``, that of the atom with the largest, to their ``info``.
 
         ``frames`` that are no :class:`Dataset` are in Å. ``progress(done, total)`` is called after every batch.
         """
@@ -182,6 +213,10 @@ class Potential:
             for number, structure in enumerate(structures):
                 labels: dict[str, Any] = {"energy": energies[number], "forces": forces[first : first + len(structure)]}
                 labels["stress"] = None if prediction.stress is None else prediction.stress[number].cpu().numpy()
+                if prediction.energy_std is not None and prediction.forces_std is not None:
+                    worst = float(prediction.forces_std[first : first + len(structure)].max())
+                    spread = {"energy_std_eV": float(prediction.energy_std[number]), "force_std_eV_A": worst}
+                    labels["info"] = structure.info | spread
                 found.append(replace(structure, **labels))
                 first += len(structure)
             if progress is not None:
@@ -191,9 +226,14 @@ class Potential:
     def evaluate(self, frames: Sequence[Structure]) -> dict[str, float]:
         """Errors against the labels of the frames (:func:`~dcnn.atoms.label_errors.errors`), of stress, too.
 
+        ``outside`` counts the frames that are not within the range trained on, where that is known; a committee adds
+        its disagreement (:func:`~dcnn.atoms.label_errors.calibration`).
+
         ``frames`` that are no :class:`Dataset` are in eV and Å.
         """
         energy, forces, stress, system = [], [], [], []
+        spread: list[tuple[Tensor, Tensor]] = []
+        outside = 0
         labelled = frames.to_units("eV", "Ang") if isinstance(frames, Dataset) else frames
         for structures, batch, prediction in self._evaluated(labelled):
             missing = [s for s in structures if s.energy is None or s.forces is None]
@@ -206,7 +246,17 @@ class Potential:
             if prediction.stress is not None:
                 pairs = zip(prediction.stress.cpu(), structures, strict=True)
                 stress += [p - torch.from_numpy(s.stress) for p, s in pairs if s.stress is not None]
+            if self.range is not None:
+                parts = prediction.forces.cpu().split([len(s) for s in structures])
+                each = zip(structures, prediction.energy.tolist(), parts, strict=True)
+                outside += sum(bool(self.outside(s, e, f.numpy())) for s, e, f in each)
+            if prediction.forces_std is not None and prediction.energy_std is not None:
+                spread.append((prediction.energy_std.cpu(), prediction.forces_std.cpu()))
         found = errors(energy, forces, system)
+        if self.range is not None:
+            found["outside"] = outside
+        if spread:
+            found |= calibration(energy, forces, *zip(*spread, strict=True))
         return found | {"stress_mae_eV_A3": float(torch.stack(stress).abs().mean())} if stress else found
 
     def _evaluated(self, frames: Sequence[Structure]) -> Iterator[tuple[list[Structure], AtomsBatch, Prediction]]:

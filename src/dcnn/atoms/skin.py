@@ -10,6 +10,7 @@ from torch import nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import LARGEST, SHARED, collate, unaffected
+from dcnn.atoms.environments import REACH_A
 from dcnn.atoms.neighbours import Pairs, half_pairs
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
@@ -47,6 +48,7 @@ class SkinList:
         self._wide: Pairs
         self._near: np.ndarray | None = None
         self._batch: AtomsBatch
+        self._squares: np.ndarray  # (P,) of the distances in the wide list
 
     def __call__(self, structure: Structure) -> AtomsBatch:
         """The batch of the structure where it is now."""
@@ -67,6 +69,12 @@ class SkinList:
         self.changes += 1
         return self._batch
 
+    def listed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """i, j and distance of every pair of the last structure; None if the list is shorter than 5 Å."""
+        if self.cutoff + 0.5 * self.skin < REACH_A:
+            return None
+        return self._wide.i, self._wide.j, np.sqrt(self._squares)
+
     def _outdated(self, now: Structure) -> bool:
         then = self._searched
         if then is None or not np.array_equal(now.z, then.z) or not np.array_equal(now.pbc, then.pbc):  # type: ignore[arg-type]
@@ -82,4 +90,5 @@ class SkinList:
         if self._wide.shift is not None:
             assert structure.cell is not None
             vectors = vectors + self._wide.shift @ structure.cell
-        return np.einsum("pa,pa->p", vectors, vectors) < self.cutoff**2
+        self._squares = np.einsum("pa,pa->p", vectors, vectors)
+        return self._squares < self.cutoff**2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from dcnn.atoms.label_errors import errors, errors_of_nothing
 from dcnn.atoms.models import build
 from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
+from dcnn.atoms.trained_range import TrainedRange
 from dcnn.atoms.units import ENERGY
 from dcnn.auditing import Audit, Finding
 from dcnn.auditing import audit as run_audit
@@ -169,7 +171,9 @@ class AtomsTask:
     def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
         """Errors on the labelled frames of another file."""
         dtype = next(network.parameters()).dtype
-        potential = Potential(network, self.scale, self.energy_unit_eV, self.elements, dtype=dtype)
+        potential = Potential(
+            network, self.scale, self.energy_unit_eV, self.elements, dtype=dtype, range=self.range
+        )  # fmt: skip
         frames = load(path)
         return {"frames": len(frames), **potential.evaluate(frames)}
 
@@ -178,7 +182,16 @@ class AtomsTask:
         save_split(folder / SPLIT, cast(Mapping[str, Dataset], self.frames))
 
     def state(self) -> dict[str, Any]:
-        return {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV, "elements": self.elements}
+        known = {"scale": self.scale.to_dict(), "energy_unit_eV": self.energy_unit_eV, "elements": self.elements}
+        return {**known, "range": self.range.to_dict()}
+
+    @cached_property
+    def range(self) -> TrainedRange:
+        """Of the training frames, so that a potential knows when it is asked for something else."""
+        references = {z: self.scale.unscale_energy(0.0, [z]) * self.energy_unit_eV for z in self.elements}
+        return TrainedRange.of(
+            self.frames["train"], lambda z: sum(references[n] for n in z.tolist()), self.energy_unit_eV
+        )
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Batches follow from seed and epoch alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ COMMANDS = {
     "reproduce": "Reproduce a table or a figure of the paper.",
     "evaluate": "Errors of a trained network on its test data, or on others.",
     "predict": "Energies and forces of structures, by a trained potential.",
+    "select": "Pick the frames of a pool that are worth labelling.",
     "md": "Molecular dynamics with a trained potential.",
     "export": "Write a potential as a file that needs torch only.",
     "audit": "Say why a network will not learn its derivatives.",
@@ -67,11 +69,20 @@ def assemble(called: str | None) -> Typer:
     return app
 
 
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """Warnings for a user as one line, without the line of code that made them."""
+    plain = issubclass(category, UserWarning)
+    sys.stderr.write(f"dcnn: {message}\n" if plain else warnings.formatwarning(message, category, filename, lineno))
+
+
 def main() -> None:
     """Exit codes: 0 done, 1 failed, 2 wrong use, 130 and 143 stopped by Ctrl-C and SIGTERM.
 
     What a user can mend gets one message and no traceback.
     """
+    warnings.showwarning = _show_warning
     try:
         with needs_extra("all"):
             assemble(sys.argv[1] if len(sys.argv) > 1 else None)()

@@ -9,13 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from dcnn import atoms
+from dcnn.atoms.committee import member_folders
+from dcnn.cli.run_frames import own_test_frames
 from dcnn.errors import DcnnError
 from dcnn.results import TrainedRun
 from dcnn.train.run import finite_or_none
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="run folder of dcnn train")],
+    run: Annotated[Path, typer.Argument(help="run folder of dcnn train, or folder of a committee")],
     data: Annotated[
         Path | None, typer.Option(help="file of labelled frames or, for a PDE, of its solution; default: the test data")
     ] = None,
@@ -24,12 +27,20 @@ def evaluate(
 ) -> None:
     """Errors of the best weights of a run, in the units that stand in their names.
 
+    Of a committee also its disagreement beside its errors. `outside`: frames unlike any that was trained on.
+
     Example: dcnn evaluate runs/ethanol --data rmd17_ethanol.npz
     """
     found: dict[str, Any] = {"run": str(run), "data": str(data) if data else "test data of the run"}
-    opened = TrainedRun.open(run, trust)
-    errors = opened.evaluate(data)
-    frames = errors.pop("frames", None) if data else opened.task.count("test")
+    errors: dict[str, Any]
+    frames: int | None
+    if member_folders(run):
+        tested = atoms.load(data) if data else own_test_frames(run)
+        errors, frames = atoms.Potential.load(run, trust=trust).evaluate(tested), len(tested)
+    else:
+        opened = TrainedRun.open(run, trust)
+        errors = opened.evaluate(data)
+        frames = errors.pop("frames", None) if data else opened.task.count("test")
     found |= {"errors": errors} if frames is None else {"frames": frames, "errors": errors}
     if as_json:
         typer.echo(json.dumps(finite_or_none(found), indent=2))

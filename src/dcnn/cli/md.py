@@ -16,10 +16,11 @@ from dcnn.progress import progress
 
 
 def md(
-    run: Annotated[Path, typer.Argument(help="run folder or checkpoint of a potential")],
+    run: Annotated[Path, typer.Argument(help="run folder, checkpoint, or folder of a committee")],
     steps: Annotated[int, typer.Option(help="number of steps")],
     temperature: Annotated[float, typer.Option(help="K: of the first velocities, and of the thermostat")] = 300.0,
-    ensemble: Annotated[str, typer.Option(help="nve (velocity Verlet) or nvt (Langevin)")] = "nve",
+    ensemble: Annotated[str, typer.Option(help="nve (velocity Verlet), nvt (Langevin) or npt (isotropic)")] = "nve",
+    pressure: Annotated[float, typer.Option(help="GPa, for npt")] = 0.0,
     timestep: Annotated[float, typer.Option(help="fs")] = 0.5,
     structure: Annotated[
         Path | None, typer.Option(help="file whose first frame is the start; default: the first test frame of the run")
@@ -30,6 +31,15 @@ def md(
     friction: Annotated[float, typer.Option(help="of the thermostat, 1/fs")] = 0.01,
     skin: Annotated[float, typer.Option(help="margin of the pair list, Å")] = 1.0,
     dtype: Annotated[str, typer.Option(help="float64 or float32")] = "float64",
+    outside: Annotated[
+        str, typer.Option(help="where frames leave what was trained on: stop (exit code 1), warn or ignore")
+    ] = "stop",
+    stop_uncertainty: Annotated[
+        float | None, typer.Option(help="eV/Å; a committee that disagrees more on the force on an atom ends the run")
+    ] = None,
+    last_frame: Annotated[Path, typer.Option(help="where the frame goes at which a run is ended so")] = Path(
+        "md-outside.xyz"
+    ),
     seed: Annotated[int, typer.Option(help="of velocities and thermostat")] = 0,
     threads: Annotated[int | None, typer.Option(help="default: 1 below 100 atoms, else as torch decides")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
@@ -38,7 +48,7 @@ def md(
 
     Example: dcnn md runs/ethanol --steps 20000 --temperature 300 --timestep 0.5 -o ethanol.traj
     """
-    calculator = atoms.Calculator(run, skin=skin, dtype=dtype)
+    calculator = atoms.Calculator(run, skin=skin, dtype=dtype, outside=outside)
     frames = atoms.load(structure, require=(), check=False) if structure else own_test_frames(run)
     moving = frames.to_units("eV", "Ang")[0].to_ase()
     moving.calc = calculator
@@ -56,6 +66,9 @@ def md(
             trajectory=output,
             every=every,
             seed=seed,
+            pressure=pressure,
+            stop_uncertainty=stop_uncertainty,
+            last_frame=last_frame,
             progress=shown,
         )
     if as_json:

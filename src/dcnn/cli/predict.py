@@ -10,11 +10,12 @@ import typer
 
 from dcnn import atoms
 from dcnn.atoms.data.write import check_output
+from dcnn.cli.run_frames import outside_frames, say_outside
 from dcnn.progress import progress
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="run folder or checkpoint of a potential")],
+    run: Annotated[Path, typer.Argument(help="run folder, checkpoint, or folder of a committee")],
     structures: Annotated[Path, typer.Argument(help="npz, xyz, db, traj, lmdb or whatever else ASE reads")],
     output: Annotated[Path, typer.Option("-o", "--output", help=".xyz, .extxyz, .npz, .traj, .db or .lmdb")],
     units: Annotated[str | None, typer.Option(help="units of a file that does not state its own")] = None,
@@ -30,8 +31,10 @@ def predict(
     with progress(f"predicting {structures.name}", "structures") as shown:
         found = potential.predict(frames, shown)
     atoms.write(found, output)
+    strange = outside_frames(potential, found)
     if as_json:
         energies = [frame.energy for frame in found]
-        typer.echo(json.dumps({"file": str(output), "frames": len(found), "energy_eV": energies}))
+        typer.echo(json.dumps({"file": str(output), "frames": len(found), "energy_eV": energies, "outside": strange}))
     else:
         typer.echo(f"{len(found)} structures in {output} (eV, eV/Å)")
+        say_outside(strange, len(found))

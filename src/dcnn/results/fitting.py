@@ -90,6 +90,38 @@ def resume_run(folder: str | Path, console: Console | None = None, overrides: Se
     return fit_config(config, run.folder, resume=True, console=console)
 
 
+def fit_committee(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    folder: str | Path | None = None,
+    members: int = 4,
+    *,
+    console: Console | None = None,
+) -> list[Result]:
+    """Trains `members` runs on the same split of the same data, with seeds that count up, in folder/member-0, ….
+
+    Called again, it goes on where it was interrupted. `Potential.load(folder)` opens all of them as a committee.
+    """
+    config = cast(RunConfig, as_config(config))
+    if members < 2 or config.kind != "atoms":
+        raise InputError(f"a committee is two potentials or more, not {members} of kind {config.kind}")
+    folder = Path(folder) if folder is not None else new_folder(config)
+    found = []
+    for number in range(members):
+        own, run = config_with_seed(config, config.seed + number), Run(folder / f"member-{number}")
+        if run.config_file.exists():
+            if run.config_values() != own.to_dict():
+                raise InputError(f"{run.folder}: holds a run of another configuration; name another folder")
+            found.append(resume_run(run.folder, console))
+        else:
+            found.append(fit_config(own, run.folder, console=console))
+    return found
+
+
+def config_with_seed(config: RunConfig, seed: int) -> RunConfig:
+    """The same configuration with another seed."""
+    return cast(RunConfig, parse({**config.to_dict(), "seed": seed}))
+
+
 def _check_larger(run: Run, settings: Training) -> None:
     """A new budget must let the run go on."""
     if run.result_file.exists() and (status := run.result().status) != "finished":
