@@ -197,7 +197,7 @@ class StopsAfter(Console):
 @pytest.mark.parametrize("name", ["original", "paper", "best"])
 @pytest.mark.parametrize("problem", problems.NAMES)
 def test_every_recipe_builds_for_every_problem(name, problem):
-    config = resolve(problem, name, ["problem.parameters.resolution=16"])
+    config = resolve(problem, name, ["problem.parameters.resolution=16"] if problem != "channel" else [])
     task = build_pde(config)
     residuals = task.residuals(task.network, next(iter(task.batches(0))))
     assert set(residuals) == {term.name for term in task.terms}

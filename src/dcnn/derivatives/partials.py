@@ -27,7 +27,7 @@ def partials(
 ) -> dict[str, Tensor]:
     """Partial derivatives of net(x) at the points x (N, d), under the names asked for; each (N, fields).
 
-    `wanted` are strings of coordinate letters such as "", "t", "xx", "xy" ("" is the value), up to order 4 in
+    `wanted` are strings of coordinate letters such as "", "t", "xx", "xy" ("" is the value), up to order 6 in
     any mix. `coordinates` names the columns of x; by default they are x, y, z in this order, with t last if t
     is wanted. Rows must be independent points.
 

@@ -27,7 +27,7 @@ from dcnn.derivatives.elementwise import Elementwise
 from dcnn.torch_internals import recording, transforming
 
 Index = tuple[int, ...]  # how often each coordinate is differentiated
-MAX_ORDER = 4
+MAX_ORDER = 6
 
 
 @lru_cache(maxsize=256)

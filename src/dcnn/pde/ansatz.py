@@ -26,7 +26,7 @@ def check_ansatz(network: PdeNetwork, embedded: bool, reference: Solution | None
     for condition in problem.soft_conditions():
         if condition.terms(problem) not in trained:
             _check_condition(trial, condition)
-    if reference is not None and (embedded or network.hard):
+    if reference is not None and problem.shape is None and (embedded or network.hard):
         for field, axis, error in misfits(trial, embedded, reference):
             warnings.warn(
                 f"{problem.where}: the form of the network (periodic or reflecting inputs, hard constraints) cannot "

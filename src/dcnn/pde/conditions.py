@@ -83,17 +83,18 @@ class Valued(Condition):
 
     def values_at(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
         """The stated values at `points`, (N,) each."""
+        return {key: self.value_at(problem, points, key, value) for key, value in self.values.items()}
+
+    def value_at(self, problem: Problem, points: Tensor, key: str, value: Value) -> Tensor:
+        """A number or a function of coordinates at `points`, (N,)."""
         named = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        found = {}
-        for key, value in self.values.items():
-            where = f"{problem.where}: {self.name} condition on {key!r}"
-            at_points = torch.as_tensor(call_by_name(value, named, where) if callable(value) else value).to(points)
-            if at_points.shape not in ((), (1,), (len(points),)):
-                raise InputError(f"{where}: must be one number a point, found {tuple(at_points.shape)}")
-            if not bool(torch.isfinite(at_points).all()):
-                raise InputError(f"{where}: {int((~at_points.isfinite()).sum())} values are not finite")
-            found[key] = at_points.expand(len(points))
-        return found
+        where = f"{problem.where}: {self.name} condition on {key!r}"
+        at_points = torch.as_tensor(call_by_name(value, named, where) if callable(value) else value).to(points)
+        if at_points.shape not in ((), (1,), (len(points),)):
+            raise InputError(f"{where}: must be one number a point, found {tuple(at_points.shape)}")
+        if not bool(torch.isfinite(at_points).all()):
+            raise InputError(f"{where}: {int((~at_points.isfinite()).sum())} values are not finite")
+        return at_points.expand(len(points))
 
     def prepare(self, problem: Problem, points: Tensor) -> dict[str, Tensor]:
         return self.values_at(problem, points)
@@ -155,6 +156,9 @@ class Sampled(Valued):
             low, high = torch.tensor([problem.domain[c] for c in names], dtype=torch.float64).T
             slack = 1e-6 * (high - low)
             outside = ((self.points < low - slack) | (self.points > high + slack)).any(1)
+            if problem.shape is not None:
+                columns = self.points[:, [problem.axis(c) for c in problem.space]]
+                outside |= problem.shape.distance(columns) > float(slack.max())
             if bool(outside.any()):
                 first = dict(zip(names, self.points[outside][0].tolist(), strict=True))
                 raise InputError(

@@ -10,6 +10,7 @@ from scipy.io import loadmat
 from dcnn.errors import InputError
 from dcnn.guard import decoding
 from dcnn.pde import pdebench
+from dcnn.pde.known_solution import masked
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
 
@@ -37,7 +38,7 @@ def solution_in_file(problem: Problem, path: str | Path, sample: int = 0) -> Sol
         raise InputError(
             f"{path}: axes {', '.join(found.grid)}, but {problem.where} has {', '.join(problem.coordinates)}"
         )
-    return found
+    return masked(problem, found)[0]
 
 
 def _matlab(problem: Problem, path: Path) -> Solution:

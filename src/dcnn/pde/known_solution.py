@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dcnn.errors import InputError, unknown
 from dcnn.pde.cache import cached
@@ -39,16 +41,28 @@ def _statement(problem: Problem) -> dict[str, Any]:
     return {"statement": known.hexdigest(), "domain": {k: list(v) for k, v in problem.domain.items()}}
 
 
+def masked(problem: Problem, found: Solution) -> tuple[Solution, NDArray[np.bool_]]:
+    """The solution with NaN where the grid is outside the shape of the domain, and which points these are."""
+    if problem.shape is None:
+        return found, np.zeros(found.shape, dtype=bool)
+    columns = [list(found.grid).index(axis) for axis in problem.space]
+    away = problem.shape.distance(torch.as_tensor(found.points()[:, columns], dtype=torch.float64))
+    outside = away.numpy().reshape(found.shape) > 0
+    return replace(found, fields={k: np.where(outside, np.nan, v) for k, v in found.fields.items()}), outside
+
+
 def _checked(problem: Problem, found: Solution | None) -> Solution | None:
     if found is None:
         return None
     for axis in {*found.grid} ^ {*problem.coordinates}:
         raise unknown(f"coordinate in the solution of {problem.where}", axis, problem.coordinates)
+    found, outside = masked(problem, found)
     for name, values in found.fields.items():
         if name not in problem.fields:
             raise unknown(f"field in the solution of {problem.where}", name, problem.fields)
-        if not np.isfinite(values).all():
-            raise InputError(f"{problem.where}: {int((~np.isfinite(values)).sum())} values of {name!r} are not finite")
+        wrong = ~np.isfinite(values) & ~outside
+        if wrong.any():
+            raise InputError(f"{problem.where}: {int(wrong.sum())} values of {name!r} are not finite")
     order = [*found.grid]
     if order == [*problem.coordinates]:
         return found

@@ -72,6 +72,21 @@ class Field:
     def __pow__(self, other: Any) -> Tensor:
         return self.value ** _plain(other)
 
+    def __gt__(self, other: Any) -> Tensor:
+        return self.value > _plain(other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return self.value >= _plain(other)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return self.value < _plain(other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return self.value <= _plain(other)
+
+    def __abs__(self) -> Tensor:
+        return self.value.abs()
+
     def __repr__(self) -> str:
         return f"Field({self._name})"
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dcnn.pde.conditions import Condition
+from dcnn.errors import InputError
+from dcnn.pde.boundary import Edge
+from dcnn.pde.conditions import Condition, Sampled
+from dcnn.pde.integrals import Integral
 from dcnn.pde.network import Located
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import unit_points
@@ -117,7 +120,17 @@ def draw(
             points[:, axis] = share * torch.expm1(points[:, axis] * math.log1p(1 / share))
         return points.to(dtype)
 
+    def enough(n: int, place: Callable[[Tensor], Tensor]) -> Tensor:
+        """n points of a shape: more are drawn until as many as that are in it."""
+        for doubled in range(12):
+            found = place(unit(n << doubled))
+            if len(found) >= n:
+                return found[:n]
+        raise InputError(f"{problem.where}: not one of {n << 11} points is in the shape of the domain, or on this part")
+
     if collocation.shared:
+        if problem.shape is not None:
+            raise InputError(f"{problem.where}: points.shared is for boxes, not for shapes")
         interior, boundary, initial = (
             problem.stretch(unit(n + 1)[1:])  # the first point of a Hammersley sequence is a corner
             for n in (collocation.domain, collocation.boundary, collocation.initial)
@@ -135,7 +148,16 @@ def draw(
     def placed(condition: Condition) -> Tensor:
         """Every part has samples of its own: every k-th point of a Sobol sequence covers one half of a face only."""
         count = collocation.initial if condition.kind == "initial" else collocation.boundary
+        inner = isinstance(condition, Edge) and condition.inner is not None
+        if inner or (problem.shape is not None and not isinstance(condition, Sampled | Integral)):
+            return enough(count, lambda u: within(condition.place(problem, u), condition.kind == "initial"))
         parts = condition.parts(problem)
         return torch.cat([condition.place(problem, unit(-(-count // parts)), part) for part in range(parts)])
 
+    def within(points: Tensor, checked: bool = True) -> Tensor:
+        return points[problem.inside(points)] if checked else points
+
+    if problem.shape is not None:
+        interior = enough(collocation.domain, lambda u: within(problem.stretch(u)))
+        return interior, [(c, placed(c)) for c in conditions]
     return problem.stretch(unit(collocation.domain)), [(c, placed(c)) for c in conditions]

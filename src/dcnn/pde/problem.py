@@ -17,6 +17,8 @@ from dcnn.errors import InputError, unknown
 from dcnn.pde.boundary import Neumann
 from dcnn.pde.conditions import Condition, Periodic, Sampled
 from dcnn.pde.dry_run import dry_run
+from dcnn.pde.flux import plain_value, quantities
+from dcnn.pde.geometry import Shape
 from dcnn.pde.known_solution import known_solution
 from dcnn.pde.named_field import Field, call_by_name
 from dcnn.pde.problem_source import line_of, prefixed, source_text, users_file
@@ -62,6 +64,7 @@ class Problem:
     name: ClassVar[str] = ""
     coordinates: ClassVar[tuple[str, ...]] = ()
     domain: Mapping[str, tuple[float, float]] = {}
+    shape: Shape | None = None  # of the space axes, if it is no box; `domain` then needs the time only
     fields: ClassVar[tuple[str, ...]] = ()
     parameters: Mapping[str, float] = {}
     options: ClassVar[Mapping[str, Any]] = {}
@@ -73,8 +76,12 @@ class Problem:
     expensive: ClassVar[bool] = False  # whether `solve` takes seconds, so that its result is kept on disk
 
     residuals: Callable[..., dict[str, Tensor]]
+    flux_form: bool  # set by the dry run of residuals that differentiate products, (k * u.x).x
 
     def __init__(self, trainable: str | Sequence[str] | None = None, **given: Any):
+        if self.shape is not None:
+            corners = zip(*(corner.tolist() for corner in self.shape.bounds()), strict=True)
+            self.domain = {**dict(zip(self.space, corners, strict=False)), **self.domain}
         self._check_statement()
         for key in given:
             if key not in (*self.parameters, *self.options):
@@ -139,6 +146,17 @@ class Problem:
             raise unknown(f"coordinate of {self.where}", coordinate, self.coordinates)
         return self.coordinates.index(coordinate)
 
+    @property
+    def space(self) -> list[str]:
+        """The coordinates but time."""
+        return [c for c in self.coordinates if c != "t"]
+
+    def inside(self, points: Tensor) -> Tensor:
+        """Which points (N, coordinates) of the box around the domain are in it."""
+        if self.shape is None:
+            return torch.ones(len(points), dtype=torch.bool, device=points.device)
+        return self.shape.distance(points[:, [self.axis(c) for c in self.space]]) < 0
+
     def stretch(self, unit: Tensor) -> Tensor:
         """Points of the domain (N, coordinates) from points of the unit cube."""
         low, high = torch.tensor([self.domain[c] for c in self.coordinates], dtype=unit.dtype).to(unit).T
@@ -161,6 +179,10 @@ class Problem:
             **dict(zip(self.coordinates, points.unbind(1), strict=True)),
             "everywhere": SimpleNamespace(**dict(zip(self.fields, rows.unbind(1), strict=True))),
         }
+        if self.__dict__.get("flux_form"):
+            available |= quantities(self.fields, self.coordinates, partials, points)
+            named = call_by_name(self.residuals, available, f"{self.where}: residuals")
+            return {name: plain_value(residual) for name, residual in named.items()}
         return call_by_name(self.residuals, available, f"{self.where}: residuals")
 
     @cached_property
@@ -278,7 +300,7 @@ class Problem:
 
     def _check_statement(self) -> None:
         for attribute in ("coordinates", "domain", "fields"):
-            if not getattr(type(self), attribute):
+            if not getattr(self, attribute):
                 raise InputError(f"{self.where}: {type(self).__name__} states no {attribute}")
         if not callable(getattr(type(self), "residuals", None)):
             raise InputError(f"{self.where}: {type(self).__name__} has no method residuals(self, {self.fields[0]})")
@@ -287,6 +309,9 @@ class Problem:
         for key, bounds in self.domain.items():
             if not (len(bounds) == 2 and bounds[0] < bounds[1]):
                 raise InputError(f"{self.where}: domain of {key!r} must be (low, high), found {bounds}")
+        if self.shape is not None and len(self.shape.bounds()[0]) != len(self.space):
+            axes = len(self.shape.bounds()[0])
+            raise InputError(f"{self.where}: a shape of {axes} dimensions, but space has {', '.join(self.space)}")
         if any(len(c) != 1 for c in self.coordinates) or {*self.fields} & {*self.coordinates}:
             raise InputError(f"{self.where}: coordinates are single letters and differ from the fields")
 

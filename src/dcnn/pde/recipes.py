@@ -86,6 +86,7 @@ PDE_BEST: dict[str, dict[str, Any]] = {
     "allen_cahn": _FRONTS,
     "compressible": merge(_LARGE, _SHOCKS),
     "diffusion_reaction": merge(_LARGE, _NOISE),
+    "diffusion_reaction smooth": {"points": {"interior": 1500}},  # waves that a network can represent
 }
 
 
@@ -103,4 +104,5 @@ def recipe(name: str, problem: str = "", own: Mapping[str, Any] | None = None) -
     squares = loss.get("norm", "l2") == "l2" and loss.get("weighting", "fixed") == "fixed"
     if not squares or network.get("batch_norm") or training.get("devices", 1) != 1:
         values = merge(values, {"training": {"stages": [_FIRST, {**_LBFGS, "dtype": "float64", "share": 0.9}]}})
-    return merge(values, PDE_BEST.get(problem, {}))
+    start = (((own or {}).get("problem") or {}).get("parameters") or {}).get("initial")
+    return merge(values, PDE_BEST.get(f"{problem} {start}", PDE_BEST.get(problem, {})))

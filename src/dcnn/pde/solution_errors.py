@@ -29,12 +29,12 @@ def errors(network: PdeNetwork | Windows, reference: Solution, coarse: bool = Fa
     late = thinned(late, COARSE) if coarse else late
     whole = thinned(reference, COARSE if coarse else DOMAIN)
     found, truth = on_grid(network, late)
-    means = [values.mean() for values in reference.fields.values()]
+    means = [np.nanmean(values) for values in reference.fields.values()]
     constant = np.broadcast_to(np.reshape(means, (-1, *[1] * (truth.ndim - 1))), truth.shape)
     by_field = nrmse(found, truth, timed)
     everywhere = (found, truth) if whole.shape == late.shape else on_grid(network, whole)
     result = {
-        "mse": float(np.mean((everywhere[0] - everywhere[1]) ** 2)),
+        "mse": float(np.nanmean((everywhere[0] - everywhere[1]) ** 2)),
         "nrmse": float(by_field.mean()),
         "nrmse_domain": float(nrmse(*everywhere, timed).mean()),
         "constant_nrmse": float(nrmse(constant, truth, timed).mean()),
@@ -52,10 +52,13 @@ def on_grid(network: PdeNetwork | Windows, reference: Solution) -> tuple[Array, 
 
 
 def nrmse(found: Array, truth: Array, timed: bool) -> Array:
-    """rms(found − truth)/rms(truth) over space, averaged over times (last axis) if `timed`; one number a field."""
+    """rms(found − truth)/rms(truth) over space, averaged over times (last axis) if `timed`; one number a field.
+
+    Outside the shape of a domain the truth is NaN, and does not count.
+    """
     times = truth.shape[-1] if timed else 1
     error, size = (
-        np.sqrt(np.mean(a.reshape(len(truth), -1, times) ** 2, axis=1)) for a in (found - truth, truth)
+        np.sqrt(np.nanmean(a.reshape(len(truth), -1, times) ** 2, axis=1)) for a in (found - truth, truth)
     )  # (fields, times)
     return (error / np.maximum(size, 1e-300)).mean(1)
 

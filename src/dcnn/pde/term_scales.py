@@ -39,6 +39,8 @@ def term_units(problem: Problem, conditions: list[Condition]) -> dict[str, float
                 low, high = problem.domain[letter]
                 unit /= (high - low) / 2
             units[condition.term_name(key)] = _usable(unit)
+        for term in condition.terms(problem):  # of an expression no unit is known
+            units.setdefault(term, 1.0)
     return units
 
 

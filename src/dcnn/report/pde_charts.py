@@ -42,12 +42,14 @@ def evaluate(task: PdeTask) -> Fields:
     points = grid.points()
     values = predict(task.network, points)  # (N, fields)
     names = task.truth.fields
+    outside = ~task.truth.inside(torch.as_tensor(points)).numpy()
+    values[outside] = np.nan
     known = grid.fields if task.reference is not None else {}
     return Fields(
         grid.grid,
         {name: values[:, n].reshape(grid.shape) for n, name in enumerate(names)},
         dict(known),
-        {name: residual.reshape(grid.shape) for name, residual in _residuals(task, points).items()},
+        {name: np.where(outside, np.nan, r).reshape(grid.shape) for name, r in _residuals(task, points).items()},
     )
 
 
@@ -183,7 +185,9 @@ def _over_time(found: Fields) -> list[Figure]:
         return []
     truth = np.stack(list(found.reference.values()))  # (fields, …, t)
     mine = np.stack([found.network[name] for name in found.reference])
-    constant = np.broadcast_to(truth.reshape(len(truth), -1).mean(1).reshape(-1, *[1] * (truth.ndim - 1)), truth.shape)
+    constant = np.broadcast_to(
+        np.nanmean(truth.reshape(len(truth), -1), 1).reshape(-1, *[1] * (truth.ndim - 1)), truth.shape
+    )
     times = found.grid["t"]
     chart = Chart("t", "nRMSE", log_y=True)
     for values, colour, label, style in ((mine, 0, "network", "line"), (constant, 7, "best constant", "dashed")):

@@ -18,6 +18,7 @@ from dcnn.pde.problems.kdv import KdV
 from dcnn.pde.problems.navier_stokes import NavierStokes
 from dcnn.pde.problems.ordinary import Lorenz, LotkaVolterra
 from dcnn.pde.problems.poisson import Poisson
+from dcnn.pde.problems.shapes import Annulus, Channel, LShape
 from dcnn.pde.problems.wave import Wave
 from dcnn.plugins import installed, module_from_file
 
@@ -37,6 +38,9 @@ _RIGHT: dict[str, type[Problem]] = {
         NavierStokes,
         LotkaVolterra,
         Lorenz,
+        LShape,
+        Annulus,
+        Channel,
     )
 }
 _AS_PUBLISHED: dict[str, type[Problem]] = {
