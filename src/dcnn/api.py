@@ -59,6 +59,7 @@ def fit(
     folder: str | Path | None = None,
     *,
     model: str | nn.Module | None = None,
+    network: nn.Module | None = None,
     x: Any = None,
     labels: Mapping[str, Any] | None = None,
     test: Any = None,
@@ -79,7 +80,8 @@ def fit(
 
     what: a configuration, its values or its YAML file; a file of frames, a Dataset, a list of ASE Atoms, with `model` a
     name, "file.py:Class" or any module that takes an AtomsBatch and has a cutoff; a `pde.Problem`, class, object or
-    name; or a module with points `x` and `labels` {"": y, "x": dydx, …}, "grad" for all first derivatives.
+    name, with `network` any module from points to fields; or a module with points
+    `x` and `labels` {"": y, "x": dydx, …}, "grad" for all first derivatives.
     minutes, epochs, steps: the budget, one of them. recipe: a name, a YAML file or values of your own. test: a file, or
     (x, labels). start_from: a run of a potential whose weights are taken, of which `freeze` names parts that stay as
     they are. terms, metrics, weighting: of your own, see :class:`~dcnn.results.extended_task.ExtendedTask`.
@@ -98,6 +100,8 @@ def fit(
     if recipe is not None:
         values = merge(_recipe_values(recipe), values)
     described = _described(what, values, model, x, labels, test)
+    if network is not None:
+        described = _with_network(described, network)
     config = as_config(described.values)
     run = Run(folder if folder is not None else new_folder(config))
     build: Callable[[RunConfig, Path | None], Task] = partial(build_task, given=described.given)
@@ -199,6 +203,16 @@ def _problem(what: Any, values: dict[str, Any]) -> _Described | None:
     what.check()
     section = {"name": f"object:{type(what).__qualname__}"}
     return _Described(merge({"kind": "pde", "problem": section}, values), what)
+
+
+def _with_network(described: _Described, network: nn.Module) -> _Described:
+    """A network of the user's for a problem: one of ours as it is (`from_deepxde`), or any module."""
+    if described.values.get("kind") != "pde":
+        raise InputError("network= goes with a PDE problem; potentials take model=")
+    from dcnn.pde.own_network import given_network
+
+    found, section = given_network(as_config(described.values), network, described.given)
+    return _Described(merge(section, described.values), found)
 
 
 def _frames(what: Any, values: dict[str, Any], given: nn.Module | None) -> _Described:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dcnn.errors import unknown
+from dcnn.errors import InputError, unknown
 from dcnn.losses import Term
 from dcnn.losses import weighting as weightings
 from dcnn.pde import problems
@@ -44,6 +44,7 @@ def build_pde(
     problem = network.problem
     windows = config.points.time_windows
     settings = network_settings(problem, config.network)
+    resolved = config.network.model_copy(update=settings)
     embedded = settings["modes"] > 0
     conditions = problem.soft_conditions(embedded=embedded, hard=settings["hard"] and windows == 1)
     terms = build_terms(problem, conditions, config.loss)
@@ -55,7 +56,7 @@ def build_pde(
         "distribution": points.sampler,
         "shared": points.shared,
     }
-    return PdeTask(
+    task = PdeTask(
         problem,
         network,
         terms,
@@ -72,6 +73,8 @@ def build_pde(
         truth=truth,
         reference=reference,
     )
+    task.config = config.model_copy(update={"network": resolved})
+    return task
 
 
 def stated_problem(config: PdeConfig, given: Problem | None = None) -> Problem:
@@ -90,6 +93,11 @@ def stated_problem(config: PdeConfig, given: Problem | None = None) -> Problem:
 def build_network(config: PdeConfig, truth: Problem) -> PdeNetwork | Windows:
     """The network for `truth` or, if the configuration says so, for a regularised version of it."""
     problem = truth
+    if config.network.module is not None:
+        raise InputError(
+            f"the network of this run is a module of yours, {config.network.module}: give it, as in "
+            "fit(problem, network=module)"
+        )
     if config.problem.regularise:
         problem = truth.with_settings(**config.problem.regularise)
         problem.unknowns = truth.unknowns  # what is learnt is learnt for both
@@ -99,7 +107,7 @@ def build_network(config: PdeConfig, truth: Problem) -> PdeNetwork | Windows:
 
 def network_settings(problem: Problem, config: NetworkConfig) -> dict[str, Any]:
     """Keyword arguments of the network, "auto" replaced by what the problem offers."""
-    settings = config.model_dump()
+    settings = config.model_dump(exclude={"module"})
     if settings["modes"] == "auto":
         settings["modes"] = AUTO_MODES if problem.periodic or problem.reflecting else 0
     if settings["hard"] == "auto":

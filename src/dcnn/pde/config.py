@@ -23,6 +23,7 @@ class ProblemConfig(Section):
 
 
 class NetworkConfig(Section):
+    module: str | None = Field(None, description="of a network that was given in Python: its class")
     width: int = Field(40, ge=1)
     depth: int = Field(6, ge=1)
     activation: str = "tanh"

@@ -51,8 +51,8 @@ def build(
     return build_pde(config, problem=given)
 
 
-def network(config: PdeConfig, state: Mapping[str, Any], given: Problem | None = None) -> nn.Module:
-    """The network of a checkpoint, in the precision it was trained in; `given`: the problem that was solved."""
-    found = build_network(config, stated_problem(config, given))
+def network(config: PdeConfig, state: Mapping[str, Any], given: Problem | PdeNetwork | None = None) -> nn.Module:
+    """The network of a checkpoint, in the precision it was trained in; `given`: problem or network of the run."""
+    found = given if isinstance(given, PdeNetwork) else build_network(config, stated_problem(config, given))
     load_weights(found.to(trained_dtype(state["network"])), state["network"], config.problem.name)
     return found

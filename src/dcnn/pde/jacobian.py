@@ -36,8 +36,12 @@ class _Rows(nn.Module):
 
 def linearise(problem: Problem, network: PdeNetwork, batch: Points, active: set[str]) -> dict[str, Linear]:
     """{term: (r, J)} of the terms of `active`; weights in the order of the parameters that are trained."""
-    if problem.needs_everywhere or network.batch_norm:
-        raise InputError(f"{problem.where}: gauss_newton needs residuals of single points; choose lbfgs or adam")
+    carried = all(isinstance(g.located, Located) and g.located.features is not None for g in batch.groups)
+    if problem.needs_everywhere or network.batch_norm or not carried:
+        raise InputError(
+            f"{problem.where}: gauss_newton needs residuals of single points, and a network that carries derivatives; "
+            "choose lbfgs or adam"
+        )
     found: dict[str, Linear] = {}
     for group in batch.groups:
         assert isinstance(group.located, Located)

@@ -21,6 +21,7 @@ _SCRIPT_TRAINING = {
 _LBFGS = {"optimizer": "lbfgs", "learning_rate": 1.0, "inner_iterations": 20}
 
 _FIRST = {"optimizer": "adam", "learning_rate": 2e-3, "share": 0.1}
+NO_JACOBIAN = [_FIRST, {**_LBFGS, "dtype": "float64", "share": 0.9}]
 _SCRIPT_PDE = {"points": _SCRIPT_POINTS, "training": _SCRIPT_TRAINING}
 
 PDE: dict[str, dict[str, Any]] = {
@@ -103,6 +104,6 @@ def recipe(name: str, problem: str = "", own: Mapping[str, Any] | None = None) -
     loss, network, training = ((own or {}).get(part) or {} for part in ("loss", "network", "training"))
     squares = loss.get("norm", "l2") == "l2" and loss.get("weighting", "fixed") == "fixed"
     if not squares or network.get("batch_norm") or training.get("devices", 1) != 1:
-        values = merge(values, {"training": {"stages": [_FIRST, {**_LBFGS, "dtype": "float64", "share": 0.9}]}})
+        values = merge(values, {"training": {"stages": NO_JACOBIAN}})
     start = (((own or {}).get("problem") or {}).get("parameters") or {}).get("initial")
     return merge(values, PDE_BEST.get(f"{problem} {start}", PDE_BEST.get(problem, {})))

@@ -17,6 +17,7 @@ from dcnn.auditing import Audit, Finding
 from dcnn.auditing import audit as run_audit
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.pde.ansatz import check_ansatz
+from dcnn.pde.config import PdeConfig
 from dcnn.pde.file_solution import solution_in_file
 from dcnn.pde.intervals import half_widths
 from dcnn.pde.jacobian import linearise
@@ -28,6 +29,7 @@ from dcnn.pde.solution import Solution
 from dcnn.pde.solution_errors import collapsed, errors
 from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
+from dcnn.train.run import Run
 from dcnn.train.step import term_losses
 
 _log = logging.getLogger("dcnn.pde")
@@ -70,6 +72,7 @@ class PdeTask:
         reference: Solution | None = None,
     ) -> None:
         self.problem, self.terms, self.weighting = problem, terms, weighting
+        self.config: PdeConfig | None = None  # that the task was built from, with nothing left open
         self.network: nn.Module = network
         self.truth = truth or problem
         self._given = reference
@@ -297,7 +300,9 @@ class PdeTask:
         return self.evaluate(network, "test")
 
     def remember(self, folder: Path) -> None:
-        """Points are drawn anew from the seed, or kept already."""
+        """What "auto" stood for belongs to the run: a problem may offer more, or less, when the run is opened again."""
+        if self.config is not None:
+            Run(folder).update(self.config)
 
     def state(self) -> dict[str, Any]:
         """The problem's parameters, learnt ones as they are now."""
