@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -33,7 +34,9 @@ def wave_derivative(x: Tensor, a: int, b: int) -> Tensor:
 
 
 @pytest.mark.parametrize("mode", ["taylor", "nested", "auto"])
-@pytest.mark.parametrize("name", ["", "x", "t", "xx", "xt", "tx", "tt", "xxt", "xxxx", "xxtt", "tttt", "xttt"])
+@pytest.mark.parametrize(
+    "name", ["", "x", "t", "xx", "xt", "tx", "tt", "xxt", "xxxx", "xxtt", "tttt", "xttt", "xxxttt", "tttttt"]
+)
 def test_partials_of_a_closed_form(mode: str, name: str) -> None:
     x = points(5, 2)
     expected = wave_derivative(x, name.count("x"), name.count("t"))
@@ -192,7 +195,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: gradient(points(3).sum(), points(3).requires_grad_()), r"has no graph"),
     (lambda: gradient(lambda x: x * 1.0, torch.arange(3)), r"x is torch.int64"),
     (lambda: partials(wave, points(3, 2), ["xq"]), r"unknown coordinate in the derivative 'xq': 'q'.*Valid: x, y"),
-    (lambda: partials(wave, points(3, 2), ["xxxxx"]), r"'xxxxx' is of order 5; orders up to 4"),
+    (lambda: partials(wave, points(3, 2), ["xxxxxxx"]), r"'xxxxxxx' is of order 7; orders up to 6"),
     (lambda: partials(wave, points(3, 2), ["x"], ("x",)), r"coordinates must be 2 different letters"),
     (lambda: partials(wave, points(3, 2), ["x"], ("x", "x")), r"coordinates must be 2 different letters"),
     (lambda: partials(wave, points(3, 7), ["x"]), r"x has 7 columns; name them"),
@@ -257,3 +260,38 @@ def test_parameters_made_in_inference_mode_are_named(differentiate):
     fine = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
     with torch.inference_mode():
         differentiate(fine, torch.ones(3, 1))
+
+
+@pytest.mark.parametrize("seconds", [{"taylor": 2.0, "nested": 1.0}, {"taylor": 1.0, "nested": 2.0}])
+def test_the_faster_way_is_measured_once_and_then_taken(
+    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]
+) -> None:
+    module = sys.modules["dcnn.derivatives.partials"]
+    asked: list[str] = []
+
+    def measured(net: nn.Module, x: Tensor, wanted: object, mode: str) -> float:
+        asked.append(mode)
+        return seconds[mode]
+
+    monkeypatch.setattr(module, "_seconds", measured)
+    taken: list[bool] = []
+    net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    net.register_forward_pre_hook(lambda _, inputs: taken.append(isinstance(inputs[0], Tensor)))
+    x = points(300, 2)
+    found = [partials(net, x, ["xx", "t"]) for _ in range(4)]
+    assert asked == ["taylor", "nested"]  # at the second call
+    assert taken == [False] + 3 * [seconds["nested"] < seconds["taylor"]]
+    close(found[0]["xx"], found[3]["xx"])
+    partials(net, x[:200], ["xx"])
+    partials(net, x[:200], ["xx"])
+    assert len(asked) == 2  # few points are not worth it
+
+
+def test_a_network_without_rules_is_measured_as_nested() -> None:
+    class Sorted(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x**3).sort(dim=1).values[:, :1]
+
+    net, x = Sorted(), points(300, 2)
+    for _ in range(3):
+        close(partials(net, x, ["xx"])["xx"], torch.where(x[:, :1] < x[:, 1:], 6 * x[:, :1], 0 * x[:, :1]))

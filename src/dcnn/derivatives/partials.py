@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +15,11 @@ from dcnn.derivatives.gradient import derivative, differentiable, differentiatin
 from dcnn.derivatives.jet import Jet, UnsupportedError
 from dcnn.derivatives.taylor import MAX_ORDER, Index
 from dcnn.errors import InputError, unknown
-from dcnn.torch_internals import Dropout, NormWithStatistics
+from dcnn.torch_internals import Dropout, NormWithStatistics, recording, transforming
 
 Network = Callable[[Any], Any]
+MEASURED = 256  # points from which on the faster way is found by measuring
+_FASTER: WeakKeyDictionary[nn.Module, dict[Any, bool | None]] = WeakKeyDictionary()  # nested is
 Mode = Literal["auto", "taylor", "nested"]
 
 
@@ -33,7 +38,8 @@ def partials(
 
     Networks made of operations that a :class:`Jet` knows are evaluated once, with all derivatives carried
     along (Taylor mode). Others are differentiated by nested autograd, with the same result, and so are first
-    derivatives of fewer fields than coordinates, where that is less work. `mode` picks one.
+    derivatives of fewer fields than coordinates, where that is less work. Of higher derivatives of a module at
+    hundreds of points the second call measures both ways, and later ones take the faster. `mode` picks one.
 
     >>> x = torch.tensor([[1.0, 2.0]])
     >>> partials(lambda u: u[:, :1] ** 2 * u[:, 1:], x, ["", "t", "xx", "xt"])
@@ -66,7 +72,12 @@ def partials_by_index(net: Network, x: Tensor, wanted: Sequence[Index], mode: Mo
     if mode not in ("auto", "taylor", "nested"):
         raise unknown("mode", mode, ("auto", "taylor", "nested"))
     if mode == "nested" or (
-        mode == "auto" and (_couples_rows_or_is_random(net) or _reverse_is_less_work(net, x, wanted))
+        mode == "auto"
+        and (
+            _couples_rows_or_is_random(net)
+            or _reverse_is_less_work(net, x, wanted)
+            or _nested_is_faster(net, x, wanted)
+        )
     ):
         return _nested(net, x, wanted)
     try:
@@ -99,6 +110,40 @@ def _reverse_is_less_work(net: Network, x: Tensor, wanted: Sequence[Index]) -> b
     except RuntimeError:  # a network that is tied to the number of points; a mistake shows again on all of them
         return False
     return bool(fields <= len({alpha for alpha in wanted if any(alpha)}))
+
+
+def _nested_is_faster(net: Network, x: Tensor, wanted: Sequence[Index]) -> bool:
+    """Measured at the second call with such points (a first one may be the only one); before that Taylor mode."""
+    orders = max(map(sum, wanted), default=0)
+    if orders < 2 or len(x) < MEASURED or not isinstance(net, nn.Module) or transforming() or recording():
+        return False
+    known = _FASTER.setdefault(net, {})
+    key = tuple(wanted), tuple(x.shape), x.dtype, str(x.device), torch.is_grad_enabled()
+    if key not in known:
+        known[key] = None
+    elif known[key] is None:
+        try:
+            taylor = _seconds(net, x, wanted, "taylor")
+        except (TypeError, AttributeError, NotImplementedError):  # not made of operations that a Jet knows
+            known[key] = True
+        else:
+            known[key] = _seconds(net, x, wanted, "nested") < taylor
+    return bool(known[key])
+
+
+def _seconds(net: nn.Module, x: Tensor, wanted: Sequence[Index], mode: Mode) -> float:
+    """The shortest of three evaluations, with the gradient of the weights if it is going to be asked for."""
+    weights = [p for p in net.parameters() if p.requires_grad] if torch.is_grad_enabled() else []
+    shortest = math.inf
+    with torch.random.fork_rng(devices=[]):
+        for _ in range(3):
+            begin = time.perf_counter()
+            found = partials_by_index(net, x.detach(), wanted, mode)
+            if weights:
+                total = torch.stack([u.square().sum() for u in found.values()]).sum()
+                torch.autograd.grad(total, weights, allow_unused=True)
+            shortest = min(shortest, time.perf_counter() - begin)
+    return shortest
 
 
 def _nested(net: Network, x: Tensor, wanted: Sequence[Index]) -> dict[Index, Tensor]:
