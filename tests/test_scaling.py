@@ -190,7 +190,10 @@ def test_describe_leaves_out_what_is_not_there():
     text = LabelScale(10.0).describe(frames)
     assert "forces" not in text
     assert text.endswith("C = 10; no reference energies")
-    assert LabelScale(1.0, {1: -1.0, 8: -2.0}).describe(frames).endswith("per atom: H -1.0000, O -2.0000")
+    table = LabelScale(1.0, {1: -1.0, 8: -2.0}).describe(frames)
+    assert "per atom: H -1.0000, O -2.0000 (the elements always occur in the same proportion" in table
+    several = [Frame(WATER, -76.0), Frame([8, 8], -150.0)]
+    assert LabelScale(1.0, {1: -1.0, 8: -2.0}).describe(several).endswith("per atom: H -1.0000, O -2.0000")
 
 
 # --- any y and its derivatives ---------------------------------------------------------------------------------
@@ -266,7 +269,8 @@ def bad(index: int, **labels) -> list[Frame]:
             r"NaN or infinite forces in frames 6: ",
         ),
         (lambda: LabelScale.fit([Frame(WATER, np.nan)] * 7), r"frames 0, 1, 2, 3, 4 and 2 more"),
-        (lambda: LabelScale.fit(bad(2, energy=None)), r"no energy in frames 2: .*references=None"),
+        (lambda: LabelScale.fit(molecules(), {"Xx": 1.0}), r"'Xx' is no element"),
+        (lambda: LabelScale.fit(molecules(), {"H": np.nan}), r"the energy of H is nan"),
         (lambda: LabelScale.fit(bad(1, forces=np.ones((4, 3)))), r"frame 1 has 2 atoms .* \(4, 3\)"),
         (
             lambda: LabelScale.fit([Frame(WATER, e) for e in (1.0, 3.0)]),

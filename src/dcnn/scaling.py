@@ -77,7 +77,7 @@ class LabelScale:
     def fit(
         cls,
         dataset: Any,
-        references: Literal["elements", "mean"] | None = "elements",
+        references: Literal["elements", "mean"] | Mapping[Any, float] | None = "elements",
         unit: Unit | float = "force_rms",
         *,
         x: Any = None,
@@ -88,8 +88,9 @@ class LabelScale:
         dataset: values (a tensor or array), labels by name ({"": y, "x": dydx, "xx": …}), or frames of atoms with
         ``z``, ``energy``, ``forces`` and maybe ``stress``.
         references: for frames, "elements" solves min_e Σ_frames (E − Σ_atoms e[z])² in float64 (the solution of
-        minimum norm where compositions do not determine it, as with a single molecule) and "mean" takes ΣE / Σn, one
-        energy per atom; for values both take the mean. None removes nothing.
+        minimum norm where compositions do not determine it, as with a single molecule; free atoms that a file marks
+        as such are taken as they are) and "mean" takes ΣE / Σn, one energy per atom; for values both take the mean. A
+        dictionary gives energies by element, what is not in it is fitted. None removes nothing.
         unit: "force_rms" is the root mean square of the forces or first derivatives (of the values, where labels by
         name have none), "power_of_ten" the paper's C of the labels after the offset is removed, or a number.
         x: points (N, d) whose mean and spread become centre and unit of the inputs, named by ``coordinates`` (x, y, z,
@@ -109,12 +110,12 @@ class LabelScale:
     def _fit_labels(
         cls,
         labels: dict[str, np.ndarray],
-        references: str | None,
+        references: str | Mapping[Any, float] | None,
         unit: Unit | float,
         x: Any,
         coordinates: Sequence[str] | None,
     ) -> LabelScale:
-        if references not in (None, "elements", "mean"):
+        if references is not None and references not in ("elements", "mean"):
             raise unknown("references", references, ("elements", "mean"))
         if not any(label.size for label in labels.values()):
             raise InputError("there are no labels to fit a scale to")
@@ -267,10 +268,6 @@ def _power_of_ten(largest: float) -> float:
     # The logarithm is rounded, so its neighbours are tried; "1e-5" is correctly rounded, 10.0**-5 may not be.
     powers = (float(f"1e{e}") for e in (exponent - 1, exponent, exponent + 1))
     return next(power for power in powers if power and largest / power <= 1)
-
-
-def flatten(arrays: Mapping[int, np.ndarray]) -> np.ndarray:
-    return np.concatenate([a.ravel() for a in arrays.values()]) if arrays else np.empty(0)
 
 
 def to_float64(label: Any) -> Any:

@@ -13,6 +13,7 @@ import dcnn.testing as checks
 from dcnn.atoms import Structure, batch, build, energy_and_forces, energy_forces_stress
 from dcnn.atoms.atoms_batch import sum_by
 from dcnn.atoms.batching import shared_radius
+from dcnn.atoms.frame_arrays import FrameArrays
 from dcnn.atoms.models import NAMES
 from dcnn.errors import InputError
 
@@ -183,7 +184,7 @@ class Sharp(nn.Module):
 
 def test_pairs_are_listed_beyond_the_cutoff_only_where_that_changes_nothing():
     first = checks.molecules(CUTOFF)
-    frames = [Structure(first.z[:9].numpy(), first.positions[:9].numpy())]
+    frames = [FrameArrays.of([Structure(first.z[:9].numpy(), first.positions[:9].numpy())])]
     assert shared_radius(frames, build("schnet", cutoff=3.0)) == pytest.approx(4.3, abs=0.5)
     assert shared_radius(frames, build("cgcnn", cutoff=3.0, normalization=True)) > 3.5
     assert shared_radius(frames, Sharp()) == 3.0

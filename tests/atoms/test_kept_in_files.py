@@ -14,7 +14,7 @@ from dcnn.atoms import Dataset, Structure, join, load
 from dcnn.atoms.config import DataConfig
 from dcnn.atoms.data import demo_dataset, inspect, write
 from dcnn.atoms.data.fingerprint import load_split, save_split
-from dcnn.atoms.data.frame_checks import check_geometries
+from dcnn.atoms.data.packed import pack
 from dcnn.atoms.domain import target
 from dcnn.atoms.frames import split_frames
 from dcnn.atoms.units import Units
@@ -162,14 +162,7 @@ def test_flat_cells_are_refused_at_once(cell, pbc):
         pytest.skip("two of its vectors span a plane")
     data = Dataset([Structure([18], [[0, 0, 0]], FLAT[cell], pbc)], source="a.xyz")
     with pytest.raises(InputError, match=r"a\.xyz, frame 0: the cell has no volume along a periodic direction"):
-        check_geometries(data)
-
-
-def test_elements_beyond_the_network_are_named():
-    data = Dataset([Structure([18], [[0, 0, 0]]), Structure([101, 94], [[0, 0, 0], [0, 0, 3]])], source="a.xyz")
-    check_geometries(data)
-    with pytest.raises(InputError, match=r"a\.xyz, frame 1: holds Md; this network has elements up to Fm"):
-        check_geometries(data, largest_z=100)
+        pack(data)
 
 
 # labels under other names

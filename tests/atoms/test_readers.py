@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import sys
 import tarfile
 import warnings
 import zipfile
@@ -178,7 +179,7 @@ def test_a_failing_write_leaves_nothing(tmp_path):
 
 def test_large_files_are_read_frame_by_frame(tmp_path, monkeypatch):
     data = Dataset(frames(6))
-    monkeypatch.setattr(ase_files, "IN_MEMORY", 0)
+    monkeypatch.setattr(sys.modules["dcnn.atoms.data.load"], "IN_MEMORY", 0)
     for name in ("a.xyz", "a.db", "a.traj"):
         write(data, tmp_path / name)
         lazy = load(tmp_path / name, check=False)
@@ -195,9 +196,13 @@ def test_labels_under_other_names(tmp_path):
     ase_write(tmp_path / "a.xyz", atoms, format="extxyz")
     data = load(tmp_path / "a.xyz", energy_key="REF_energy", forces_key="REF_forces")
     assert data[0].energy == -7.0
-    with pytest.raises(InputError, match=r"frame 0: no energy.* energy_key=REF_energy takes it"):
+    with pytest.raises(
+        InputError, match=r"frame 0: no energy and no forces.* energy_key=REF_energy, forces_key=REF_forces takes"
+    ):
         load(tmp_path / "a.xyz")
-    with pytest.raises(InputError, match=r"no entry 'dft' for the energy; the frame holds REF_energy"):
+    with pytest.raises(
+        InputError, match=r"no entry 'dft' for the energy and no forces. The frame also holds: REF_energy"
+    ):
         load(tmp_path / "a.xyz", energy_key="dft")
     assert load(tmp_path / "a.xyz", require=())[0].energy is None
 

@@ -117,15 +117,17 @@ def test_moving_keeps_the_energy_in_float64():
     assert graph.to("meta").pair_i.device.type == "meta"
 
 
-def test_labels_are_taken_where_every_frame_has_them():
+def test_labels_that_only_some_frames_have_are_nan_for_the_others():
     labelled = Structure([1], [[0, 0, 0]], energy=1.0, forces=[[0, 0, 1]], stress=np.eye(3), cell=9 * np.eye(3))
     bare = Structure([1], [[0, 0, 0]], energy=2.0)
     graph = collate([labelled, bare], 3.0)
     assert graph.energy.tolist() == [1.0, 2.0]
-    assert graph.forces is None
+    assert graph.forces[0].tolist() == [0, 0, 1]
+    assert graph.forces[1].isnan().all()
     assert graph.stress[0].tolist() == np.eye(3).tolist()
     assert graph.stress[1].isnan().all()
     assert collate([bare], 3.0).stress is None
+    assert collate([bare], 3.0).forces is None
     assert collate([labelled], 3.0).stress.shape == (1, 3, 3)
 
 
@@ -143,11 +145,14 @@ def test_batcher_computes_each_list_once_and_shares_equal_ones(monkeypatch):
 
 def test_pair_cache_stays_within_its_memory():
     lists = [half_pairs(RNG.normal(size=(9, 3)) * 3, 5.0) for _ in range(20)]
-    cache = PairCache(5.0, memory=3 * max(pairs.nbytes for pairs in lists))
-    for number, pairs in enumerate(lists):
-        assert cache.get(number, lambda pairs=pairs: pairs) is pairs
+    cache = PairCache(5.0, memory=2000)  # about three
+    kept = [cache.get(number, lambda pairs=pairs: pairs) for number, pairs in enumerate(lists)]
+    for found, pairs in zip(kept, lists, strict=True):
+        assert np.array_equal(found.i, pairs.i)
+        assert np.array_equal(found.j, pairs.j)
     assert 3 <= len(cache._kept) < 20
-    assert cache.get(0, lambda: lists[0]) is lists[0]
+    assert cache.get(19, None) is kept[19], "not computed again"
+    assert np.array_equal(cache.get(0, lambda: lists[0]).i, lists[0].i)
 
 
 def test_pickles():

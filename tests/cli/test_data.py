@@ -57,3 +57,38 @@ def test_split_writes_files_that_share_no_frame(blocks, tmp_path):
     assert len(np.unique(np.concatenate(parts))) == sum(sizes)
     with pytest.raises(InputError, match="exists already"):
         run("split", tmp_path / "a.npz", "-o", out, "--format", "npz")
+
+
+def test_labels_that_only_later_frames_hide_stop_a_conversion(named, tmp_path):
+    text = named.read_text()
+    plain = Atoms("Ar2", [[0, 0, 0], [0, 0, 3.0]])
+    ase_write(tmp_path / "b.xyz", plain, format="extxyz")
+    (tmp_path / "c.xyz").write_text((tmp_path / "b.xyz").read_text() + text)
+    with pytest.raises(InputError, match="REF_energy, REF_forces would be lost"):
+        run("convert", tmp_path / "c.xyz", tmp_path / "d.xyz")
+
+
+def test_free_atoms_stay_in_what_is_converted_and_go_to_the_training_part(tmp_path):
+    free = Atoms("Ar", [[0, 0, 0]], info={"energy": -20.0, "config_type": "IsolatedAtom"})
+    pair = Atoms("Ar2", [[0, 0, 0], [0, 0, 3.0]], info={"energy": -41.0})
+    pair.arrays["forces"] = np.zeros((2, 3))
+    ase_write(tmp_path / "a.xyz", [pair] * 4 + [free] + [pair] * 4, format="extxyz")
+    for ending in ("xyz", "db", "dcnn"):
+        run("convert", tmp_path / "a.xyz", tmp_path / f"b.{ending}")
+        back = load(tmp_path / f"b.{ending}", check=False)
+        assert (len(back), back.isolated) == (8, {18: -20.0})
+    run("split", tmp_path / "a.xyz", "-o", tmp_path / "parts", "--train", 4, "--validation", 2)
+    found = {name: load(tmp_path / "parts" / f"{name}.xyz", check=False) for name in ("train", "validation", "test")}
+    assert {name: len(part) for name, part in found.items()} == {"train": 4, "validation": 2, "test": 2}
+    assert (found["train"].isolated, found["test"].isolated) == ({18: -20.0}, {})
+
+
+def test_one_composition_and_partial_labels_are_reported(tmp_path):
+    text = run("info", demo_dataset().source)
+    assert "only the sum over a frame means something" in " ".join(text.split())
+    frames = [Atoms("Ar2", [[0, 0, 0], [0, 0, 3.0]], info={"energy": -3.0, "config_type": "far"}) for _ in range(3)]
+    frames[0].arrays["forces"] = np.zeros((2, 3))
+    ase_write(tmp_path / "a.xyz", frames, format="extxyz")
+    text = run("info", tmp_path / "a.xyz")
+    assert "energy 3, forces 1, stress 0" in text
+    assert "far 3" in text

@@ -134,6 +134,17 @@ def _train(monkeypatch, asked):
     monkeypatch.setattr(train, "write_run_page", _noted(asked, "page", "page"))
 
 
+def _bench_data(monkeypatch, asked):
+    row = dict.fromkeys(("cpu_seconds_before_first_step", "step_ms", "waiting_ms", "waiting_share", "peak_mb"), 1.0)
+    Path("other").mkdir(exist_ok=True)
+
+    def measured(values, workers, steps, show):
+        asked.append((repr(values), workers, steps))
+        return [{"workers": 0, **row}]
+
+    monkeypatch.setattr("dcnn.bench.data_steps.measure_data", measured)
+
+
 def _opened(module):
     """A run folder that is only asked for."""
 
@@ -297,6 +308,20 @@ COMMANDS = {
             "as_json": ["--json"],
         },
     ),
+    "bench data": (
+        bench.data,
+        _bench_data,
+        [],
+        {
+            "file": ["other"],
+            "overrides": ["demo", "data.train=7"],
+            "workers": ["--workers", "2"],
+            "steps": ["--steps", "3"],
+            "model": ["--model", "cgcnn"],
+            "output": ["-o", "bench.json"],
+            "as_json": ["--json"],
+        },
+    ),
     "report": (
         report.report,
         _report,
@@ -349,7 +374,19 @@ COMMANDS |= {
         evaluate.evaluate,
         _opened(evaluate),
         ["runs/a"],
-        {"run": ["runs/b"], "data": ["--data", "x.npz"], "trust": ["--trust"], "as_json": ["--json"]},
+        {
+            "run": ["runs/b"],
+            "data": ["--data", "x.npz"],
+            "trust": ["--trust"],
+            "as_json": ["--json"],
+            "labels": ["--labels", "md17"],
+            "units": ["--units", "Hartree"],
+            "force_sign": ["--force-sign", "-1"],
+            "energy_key": ["--energy-key", "E"],
+            "forces_key": ["--forces-key", "F"],
+            "stress_key": ["--stress-key", "S"],
+            "virial_key": ["--virial-key", "V"],
+        },
     ),
     "replay": (
         replay.replay,

@@ -107,9 +107,10 @@ class AtomsBatch:
     pair_j: Tensor  # (P,) int64
     pair_shift: Tensor | None  # (P, 3) integer image numbers in the float dtype; None when nothing is periodic
     cutoff: float
-    energy: Tensor | None = None  # (B,) float64
+    energy: Tensor | None = None  # (B,) float64; of all labels: NaN where a structure has none
     forces: Tensor | None = None  # (N, 3)
     stress: Tensor | None = None  # (B, 3, 3)
+    weight: Tensor | None = None  # (B,) of a structure in the loss
     edges: Edges | None = field(default=None, repr=False, compare=False)
 
     def _edges(self) -> Edges:

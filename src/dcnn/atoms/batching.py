@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,12 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch, Edges
+from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces
+from dcnn.atoms.frame_arrays import LABELS, FrameArrays
 from dcnn.atoms.neighbours import PairCache, Pairs, half_pairs
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
+from dcnn.guard import error_context
+from dcnn.scaling import LabelScale
 
 SHARED = 0.6  # share of the pairs of a molecule within the cutoff from which on all are listed
+MEMORY = 256 * 1024**2  # bytes of pair lists that are kept
 LARGEST = 64  # atoms of a molecule for which that is looked at
 
 
@@ -45,22 +51,6 @@ def _topology(frames: tuple[Pairs, ...], dtype: torch.dtype) -> _Topology:
     return _Topology(system, pair_i, pair_j, shift, Edges(pair_i, pair_j, int(atoms.sum())))
 
 
-def _joined(values: Iterable[Any], dtype: torch.dtype, stack: bool = False) -> Tensor | None:
-    """The values as one tensor, or None if a structure lacks its own."""
-    parts = list(values)
-    if any(part is None for part in parts):
-        return None
-    return torch.from_numpy(np.stack(parts) if stack else np.concatenate(parts)).to(dtype)
-
-
-def _stresses(structures: Sequence[Structure], dtype: torch.dtype) -> Tensor | None:
-    """(B, 3, 3), NaN where a structure has none, or None if no structure has one."""
-    if all(structure.stress is None for structure in structures):
-        return None
-    missing = np.full((3, 3), np.nan)
-    return torch.from_numpy(np.stack([missing if s.stress is None else s.stress for s in structures])).to(dtype)
-
-
 def collate(
     structures: Sequence[Structure],
     neighbours: float | Sequence[Pairs],
@@ -69,42 +59,37 @@ def collate(
     """One :class:`AtomsBatch` of several structures.
 
     ``neighbours`` is the cutoff, or the pair lists of the structures where they are known already
-    (:class:`Batcher` keeps them between epochs). Energies and forces are taken over where *every* structure has
-    them; a stress that only some have is NaN for the others.
+    (:class:`Batcher` keeps them between epochs). A label that only some structures have is NaN for the others.
     """
     if len(structures) == 0:
         raise InputError("cannot make a batch of no structures: the split or selection is empty")
     if isinstance(neighbours, (int, float)):
-        cutoff = float(neighbours)
-        frames = tuple(half_pairs(s.positions, cutoff, s.cell, s.pbc) for s in structures)
-    else:
-        frames = tuple(neighbours)
-        cutoff = frames[0].cutoff
-    topology = _topology(frames, dtype)
-    cell = pbc = None
-    if topology.shift is not None:
-        zero = np.zeros((3, 3))
-        cell = _joined((zero if s.cell is None else s.cell for s in structures), dtype, stack=True)
-        pbc = _joined((s.pbc for s in structures), torch.bool, stack=True)
-    z, positions = (
-        np.concatenate([s.z for s in structures]),
-        np.concatenate([s.positions for s in structures]),
-    )
+        neighbours = [half_pairs(s.positions, float(neighbours), s.cell, s.pbc) for s in structures]
+    return assemble(FrameArrays.of(structures), neighbours, dtype)
+
+
+def assemble(
+    frames: FrameArrays, neighbours: Sequence[Pairs], dtype: torch.dtype, labels: Iterable[str] | None = None
+) -> AtomsBatch:
+    """The batch of flat arrays and pair lists, with these labels (default: those that a frame has)."""
+    wanted = [name for name in LABELS if frames.known(name).any()] if labels is None else labels
+    topology = _topology(tuple(neighbours), dtype)
+    periodic = topology.shift is not None
+    held = {name: torch.from_numpy(getattr(frames, name)).to(dtype) for name in wanted if name != "energy"}
     return AtomsBatch(
-        z=torch.from_numpy(z),
-        positions=torch.from_numpy(positions).to(dtype),
+        z=torch.from_numpy(frames.z),
+        positions=torch.from_numpy(frames.positions).to(dtype),
         system=topology.system,
-        n_systems=len(structures),
-        cell=cell,
-        pbc=pbc,
+        n_systems=len(frames),
+        cell=torch.from_numpy(frames.cell).to(dtype) if periodic else None,
+        pbc=torch.from_numpy(frames.pbc) if periodic else None,
         pair_i=topology.pair_i,
         pair_j=topology.pair_j,
         pair_shift=topology.shift,
-        cutoff=cutoff,
-        energy=_joined((s.energy for s in structures), torch.float64, stack=True),
-        forces=_joined((s.forces for s in structures), dtype),
-        stress=_stresses(structures, dtype),
+        cutoff=neighbours[0].cutoff,
+        energy=torch.from_numpy(frames.energy) if "energy" in wanted else None,
         edges=topology.edges,
+        **held,
     )
 
 
@@ -183,27 +168,30 @@ def batch(
     )
 
 
-def shared_radius(frames: Sequence[Structure], network: nn.Module) -> float:
+def shared_radius(chunks: Iterable[FrameArrays], network: nn.Module) -> float:
     """How far to list pairs so that all frames of one small molecule share one list: as far as any two atoms are apart.
 
     It stays at the network's cutoff for crystals, for frames of several molecules, where the cutoff leaves out more
     than it is worth, and if the network does not give the same with the longer list, which is tried on the frame with
     the two atoms that are farthest apart.
     """
-    cutoff, first = float(network.cutoff), frames[0]  # type: ignore[arg-type]
-    if len(first.z) > LARGEST:
-        return cutoff
-    if any(frame.cell is not None or not np.array_equal(frame.z, first.z) for frame in frames):
-        return cutoff
-    i, j = np.triu_indices(len(first.z), k=1)
-    within, largest, farthest = 0, 0.0, first
-    for frame in frames:
-        distance = np.linalg.norm(frame.positions[i] - frame.positions[j], axis=1)  # (pairs,)
-        within += int((distance < cutoff).sum())
+    cutoff = float(network.cutoff)  # type: ignore[arg-type]
+    z, pairs, within, listed, largest, farthest = None, None, 0, 0, 0.0, None
+    for chunk in chunks:
+        z = chunk.z[: chunk.counts[0]] if z is None else z
+        if len(z) > LARGEST or chunk.cell.any() or (chunk.counts != len(z)).any():
+            return cutoff
+        if (chunk.z.reshape(-1, len(z)) != z).any():
+            return cutoff
+        pairs = np.triu_indices(len(z), k=1) if pairs is None else pairs
+        positions = chunk.positions.reshape(-1, len(z), 3)
+        distance = np.linalg.norm(positions[:, pairs[0]] - positions[:, pairs[1]], axis=2)  # (B, pairs)
+        within, listed = within + int((distance < cutoff).sum()), listed + distance.size
         if distance.max(initial=0.0) > largest:
-            largest, farthest = float(distance.max()), frame
+            largest = float(distance.max())
+            farthest = Structure(z, positions[distance.max(1).argmax()])
     radius = 1.001 * largest
-    if radius <= cutoff or within < SHARED * len(i) * len(frames) or not unaffected(network, farthest, radius):
+    if farthest is None or radius <= cutoff or within < SHARED * listed or not unaffected(network, farthest, radius):
         return cutoff
     return radius
 
@@ -221,11 +209,13 @@ def unaffected(network: nn.Module, frame: Structure, radius: float) -> bool:
 
 
 class Batcher:
-    """Batches of a dataset by frame numbers, with every pair list computed once.
+    """Batches of a dataset by frame numbers, with pair lists kept between epochs.
 
     ``batcher([3, 1, 4])`` is the batch of these frames. Pair lists stay in memory up to ``memory``
     bytes; frames whose lists are equal share them, so that a small molecule with all its atoms inside the cutoff costs
-    nothing but the copy of its positions.
+    nothing but the copy of its positions. With a ``scale`` labels are in its unit. ``labels`` are those that every
+    batch has (default: those that its frames have); ``weights`` are by ``config_type`` and make the batch hold one for
+    each frame.
     """
 
     def __init__(
@@ -233,27 +223,56 @@ class Batcher:
         dataset: Sequence[Structure],
         cutoff: float,
         dtype: torch.dtype = torch.float32,
-        memory: int = 2 * 1024**3,
+        memory: int = MEMORY,
+        scale: LabelScale | None = None,
+        labels: Iterable[str] | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
-        self.dataset = dataset
-        self.dtype = dtype
+        self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+        self.dtype, self.scale, self.weights = dtype, scale, weights
+        self.labels = None if labels is None else tuple(labels)
         self.pairs = PairCache(cutoff, memory)
 
     def __call__(self, frames: Iterable[int]) -> AtomsBatch:
-        numbers = [int(frame) for frame in frames]
-        structures = [self.dataset[number] for number in numbers]
-        return collate(structures, [self._pairs(number) for number in numbers], self.dtype)
+        entries = np.fromiter(frames, np.int64)
+        if len(entries) == 0:
+            raise InputError("cannot make a batch of no structures: the split or selection is empty")
+        arrays = self.dataset.arrays(entries)
+        lists = [self._pairs(int(entry), arrays, place) for place, entry in enumerate(entries)]
+        batch = assemble(scaled(arrays, self.scale) if self.scale else arrays, lists, self.dtype, self.labels)
+        if self.weights is None:
+            return batch
+        groups = [self.weights.get(group, 1.0) for group in self.dataset.groups(entries)]
+        return replace(batch, weight=torch.from_numpy(arrays.weight * np.array(groups)).to(self.dtype))
 
-    def _pairs(self, number: int) -> Pairs:
+    def _pairs(self, entry: int, arrays: FrameArrays, place: int) -> Pairs:
         def compute() -> Pairs:
-            structure = self.dataset[number]
-            try:
-                return half_pairs(structure.positions, self.pairs.cutoff, structure.cell, structure.pbc)
-            except InputError as error:
-                where = getattr(self.dataset, "where", "frame {}".format)
-                raise InputError(f"{where(number)}: {error}") from None
+            positions, cell, pbc = arrays.frame(place)
+            with error_context(self.dataset.where(entry)):
+                return half_pairs(positions, self.pairs.cutoff, cell, pbc)
 
-        return self.pairs.get(number, compute)
+        return self.pairs.get(entry, compute)
+
+
+def pair_counts(dataset: Dataset, cutoff: float) -> np.ndarray:
+    """(M,) pairs within the cutoff of every entry."""
+    counts = np.zeros(len(dataset), np.int64)
+    for begin in range(0, len(dataset), 1000):
+        arrays = dataset.arrays(range(begin, min(begin + 1000, len(dataset))))
+        for number in range(len(arrays)):
+            positions, cell, pbc = arrays.frame(number)
+            counts[begin + number] = len(half_pairs(positions, cutoff, cell, pbc))
+    return counts
+
+
+def scaled(frames: FrameArrays, scale: LabelScale) -> FrameArrays:
+    """The frames with labels in the unit of the scale, still in float64."""
+    return replace(
+        frames,
+        energy=scale.scale_energy(frames.energy, frames.z, frames.system),
+        forces=scale.scale_forces(frames.forces),
+        stress=scale.scale_stress(frames.stress),
+    )
 
 
 import dcnn.atoms.audit_sample  # noqa: E402, F401  (dcnn.audit takes batches; at the end, since it imports `batch`)

@@ -28,6 +28,10 @@ class DataConfig(Section):
     forces_key: str | None = Field(None, description="name of the forces")
     stress_key: str | None = Field(None, description="name of the stress, dE/dε / V")
     virial_key: str | None = Field(None, description="name of the virial, −V · stress")
+    cache: str = Field(
+        "runs/cache", description="folder for the frames of files of more than 64 MB, reused by later runs"
+    )
+    workers: int = Field(0, ge=0, description="processes that make batches ahead of the step")
     train: int | None = Field(None, ge=1)
     validation: Annotated[int, Field(ge=1)] | str = 50
     test: int | str | None = None
@@ -45,7 +49,10 @@ class ModelConfig(Section):
 
 
 class ScaleConfig(Section):
-    references: Literal["elements", "mean"] | None = None
+    references: dict[str | int, float] | str | None = Field(
+        None,
+        description="elements (free atoms of the file, else least squares), mean, {H: -13.6, …} or a file of these",
+    )
     unit: Literal["force_rms", "power_of_ten"] | float = 1.0
 
 
@@ -54,6 +61,9 @@ class AtomsLoss(Section):
     forces: TermConfig = TermConfig()
     stress: TermConfig = TermConfig(weight=0.0)
     energy_per_atom: bool = False
+    config_weights: dict[str, float] = Field(
+        {}, description="weight of frames by config_type, besides the config_weight of each frame"
+    )
     weighting: WeightingName = "fixed"
     weighting_options: dict[str, Any] = Field({})
 

@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from dcnn.atoms.frame_arrays import GROUP, FrameArrays
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
@@ -83,12 +84,63 @@ class Dataset(Sequence[Structure]):
         factor = (self._stored or Units()).energy_factor(self.units)
         return {z: energy * factor for z, energy in sorted(self._isolated.items())}
 
-    def set_aside(self, isolated: dict[int, int]) -> Dataset:
-        """The dataset without its frames of free atoms (atomic number → entry), whose energies it keeps."""
-        rest = self[np.setdiff1d(np.arange(len(self)), list(isolated.values()))]
-        found = {z: self._frames[int(self._numbers[entry])].energy for z, entry in isolated.items()}
-        rest._isolated = {z: energy for z, energy in found.items() if energy is not None}
+    def set_aside(self, isolated: Sequence[int]) -> Dataset:
+        """The dataset without these entries, frames of free atoms, whose energies it keeps."""
+        rest = self[np.setdiff1d(np.arange(len(self)), isolated)]
+        found = [self._frames[int(self._numbers[entry])] for entry in isolated]
+        rest._isolated = {int(frame.z[0]): frame.energy for frame in reversed(found) if frame.energy is not None}
         return rest
+
+    def everything(self) -> Dataset:
+        """All frames of the files, free atoms too, in their order."""
+        whole = self._copy()
+        whole._numbers, whole._isolated = np.arange(len(self._frames)), {}
+        return whole
+
+    def held_by(self, frames: Sequence[Structure]) -> Dataset:
+        """The same entries out of a copy of :meth:`everything`."""
+        other = self._copy()
+        other._frames, other._stored, other.force_sign, other._isolated = frames, self.units, 1, self.isolated
+        return other
+
+    def parts(self) -> list[tuple[str, int]]:
+        """(file, frames) of all the files the frames come from."""
+        if isinstance(self._frames, Joined):
+            return [found for part in self._frames.parts for found in part.parts()]
+        own: list[tuple[str, int]] | None = getattr(self._frames, "sources", None)
+        return [(self.source, len(self._frames))] if own is None else own
+
+    def arrays(self, entries: Sequence[int] | np.ndarray) -> FrameArrays:
+        """These entries as flat arrays; of packed frames without a Python object for each."""
+        gather = getattr(self._frames, "gather", None)
+        if gather is None:
+            return FrameArrays.of([self[int(entry)] for entry in entries])
+        found: FrameArrays = gather(self._numbers[np.asarray(entries)])
+        return found.to_units(self._stored or Units(), self.units, self.force_sign)
+
+    @property
+    def packed(self) -> bool:
+        """Whether :meth:`arrays` needs no Python object for a frame."""
+        return hasattr(self._frames, "gather")
+
+    def chunks(self, size: int = 4096) -> Iterator[FrameArrays]:
+        """All entries as flat arrays, some thousand frames at a time, in the order of the file."""
+        order = np.argsort(self._numbers, kind="stable")
+        for begin in range(0, len(self), size):
+            yield self.arrays(order[begin : begin + size])
+
+    def groups(self, entries: Sequence[int] | np.ndarray) -> list[str]:
+        """The ``config_type`` of these entries, "" where there is none."""
+        own = getattr(self._frames, "group", None)
+        if own is not None:
+            found: list[str] = own(self._numbers[np.asarray(entries)])
+            return found
+        return [str(self[int(entry)].info.get(GROUP, "")) for entry in entries]
+
+    def sizes(self) -> np.ndarray:
+        """(M,) atoms of every entry."""
+        own = getattr(self._frames, "sizes", None)
+        return np.array([len(frame) for frame in self]) if own is None else own[self._numbers]
 
     def select(self, numbers: np.ndarray) -> Dataset:
         """The frames with these numbers in the file, as :attr:`numbers` gives them."""
@@ -102,9 +154,7 @@ class Dataset(Sequence[Structure]):
     @property
     def files(self) -> tuple[str, ...]:
         """The files the frames come from (all of them, also for a selection), in order; none for Python objects."""
-        if isinstance(self._frames, Joined):
-            return tuple(file for part in self._frames.parts for file in part.files)
-        return (self.source,) if self.source else ()
+        return tuple(file for file, _ in self.parts() if file)
 
     def where(self, number: int) -> str:
         """File and frame of one entry, for messages."""

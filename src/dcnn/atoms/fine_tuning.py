@@ -83,9 +83,13 @@ def started(
     rest = [
         replace(frame, energy=frame.energy - found.energy / unit_eV)  # type: ignore[operator]
         for frame, found in zip(some, known, strict=True)
+        if frame.energy is not None
     ]
     constant = old.scale.constant * old.energy_unit_eV / unit_eV
-    fitted = LabelScale.fit(rest, references=scale.references, unit=constant)
+    if not rest:  # forces alone
+        return old.network.train().requires_grad_(), LabelScale(constant)
+    kind: Any = scale.references if scale.references in (None, "mean") else "elements"  # free atoms are of no use here
+    fitted = LabelScale.fit(rest, references=kind, unit=constant)
     return old.network.train().requires_grad_(), fitted
 
 

@@ -7,12 +7,20 @@ from pathlib import Path
 
 from dcnn.atoms.config import DataConfig
 from dcnn.atoms.data import demo_dataset, load
+from dcnn.atoms.data.cache import cached
 from dcnn.atoms.data.fingerprint import load_split
-from dcnn.atoms.data.frame_checks import check_geometries
+from dcnn.atoms.data.frame_checks import ANY
+from dcnn.atoms.data.load import data_files
+from dcnn.atoms.data.packed import SUFFIX, pack
 from dcnn.atoms.dataset import Dataset
+from dcnn.atoms.references import named_energies
 from dcnn.atoms.splits import Split, block_split, random_split, read_split
+from dcnn.atoms.units import Units
 from dcnn.errors import InputError
+from dcnn.guard import decoding, read_json
+from dcnn.train.text import read_yaml
 
+LARGE = 64 * 1024**2  # bytes of files whose frames are not held in memory
 SPLIT = "split.json"  # in a run folder: the numbers of its frames and fingerprints of their files
 
 
@@ -37,8 +45,6 @@ def split_frames(data: DataConfig) -> dict[str, Dataset]:
     for name, file in (("validation", data.validation), ("test", data.test)):
         if isinstance(file, str):
             frames[name] = load_frames(file, data).to_units(frames["train"].units)
-    for part in frames.values():
-        check_geometries(part)
     return frames
 
 
@@ -57,9 +63,42 @@ def _with_validation(split: Split, validation: int, seed: int) -> Split:
 
 
 def load_frames(path: str | Sequence[str], data: DataConfig) -> Dataset:
-    """The frames of a file as a configuration reads it; lengths in Å."""
+    """The frames of files as a configuration reads them, in flat arrays; lengths in Å.
+
+    Small files are held in memory; large ones are read once, into a cache that is mapped.
+    """
     if path == "demo":
-        return demo_dataset()
-    keys = data.model_dump(include={"energy_key", "forces_key", "stress_key", "virial_key"})
-    dataset = load(path, labels=data.labels, units=data.units, force_sign=data.force_sign or 1, **keys)
-    return dataset.to_units(length="Ang")
+        return pack(demo_dataset()).dataset()
+    options = data.model_dump(include={"labels", "units", "energy_key", "forces_key", "stress_key", "virial_key"})
+    options["force_sign"] = data.force_sign or 1
+
+    def read() -> Dataset:
+        return load(path, require=ANY, **options).to_units(length="Ang")
+
+    files = data_files(path)
+    if all(file.suffix in (".npz", SUFFIX) for file in files) or _size(files) <= LARGE:
+        dataset = read()
+        packed = dataset if dataset.packed else pack(dataset.everything()).dataset()  # free atoms of any file set aside
+    else:
+        packed = cached(files, options, Path(data.cache), read)
+    return packed.to_units(length="Ang")
+
+
+def _size(files: Sequence[Path]) -> int:
+    return sum((file / "data.mdb" if file.is_dir() else file).stat().st_size for file in files)
+
+
+def read_references(file: str, units: Units) -> dict[int, float]:
+    """Energies of free atoms: frames of one atom each, or {element: energy} in JSON or YAML in the unit of the data."""
+    if file.endswith((".json", ".yaml", ".yml")):
+        values = read_json(Path(file), "reference energies") if file.endswith(".json") else read_yaml(Path(file))
+        with decoding(file, "dictionary of reference energies"):
+            return named_energies({name: float(energy) for name, energy in values.items()})
+    if not Path(file).exists():
+        raise InputError(f"scale.references: no such file {file!r}; give elements, mean, {{H: -13.6, …}} or a file")
+    frames = load(file, require=("energy",), check=False).everything().to_units(units)
+    if any(len(frame) != 1 for frame in frames):
+        raise InputError(
+            f"scale.references: {file} has frames of several atoms; references are frames of one atom each"
+        )
+    return {int(frame.z[0]): float(frame.energy) for frame in frames}  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 
@@ -131,16 +132,18 @@ def _check_spread(size: np.ndarray, cutoff: float) -> None:
 
 
 class PairCache:
-    """Half pair lists of numbered frames, computed when first asked for; equal lists are stored once.
+    """Half pair lists of numbered frames, computed when first asked for; equal lists are stored once, in small numbers.
 
     ``memory`` bounds the bytes kept; the lists used longest ago go first.
     """
 
-    def __init__(self, cutoff: float, memory: int = 2 * 1024**3) -> None:
+    ENTRY = 200  # bytes of a frame whose list is shared
+
+    def __init__(self, cutoff: float, memory: int) -> None:
         self.cutoff = cutoff
         self.memory = memory
         self._kept: OrderedDict[int, Pairs] = OrderedDict()
-        self._same: dict[tuple[int, bytes], Pairs] = {}
+        self._same: dict[bytes, Pairs] = {}
         self._users: dict[int, int] = {}
         self._bytes = 0
 
@@ -149,14 +152,13 @@ class PairCache:
         if frame in self._kept:
             self._kept.move_to_end(frame)
             return self._kept[frame]
-        pairs = compute()
-        key = self._key(pairs)
-        pairs = self._same.setdefault(key, pairs)
+        pairs = _small(compute())
+        pairs = self._same.setdefault(self._key(pairs), pairs)
         if self._users.setdefault(id(pairs), 0) == 0:
             self._bytes += pairs.nbytes
         self._users[id(pairs)] += 1
         self._kept[frame] = pairs
-        while self._bytes > self.memory and len(self._kept) > 1:
+        while self._bytes + self.ENTRY * len(self._kept) > self.memory and len(self._kept) > 1:
             self._forget(self._kept.popitem(last=False)[1])
         return pairs
 
@@ -167,6 +169,16 @@ class PairCache:
             self._bytes -= pairs.nbytes
 
     @staticmethod
-    def _key(pairs: Pairs) -> tuple[int, bytes]:
-        shift = b"" if pairs.shift is None else b"s" + pairs.shift.tobytes()
-        return pairs.n_atoms, pairs.i.tobytes() + pairs.j.tobytes() + shift
+    def _key(pairs: Pairs) -> bytes:
+        digest = blake2b(f"{pairs.n_atoms} {pairs.shift is None}".encode(), digest_size=16)
+        for part in (pairs.i, pairs.j, pairs.shift):
+            digest.update(b"" if part is None else part.tobytes())
+        return digest.digest()
+
+
+def _small(pairs: Pairs) -> Pairs:
+    """The list in 32-bit numbers and 8-bit images: a quarter of the memory."""
+    shift = pairs.shift
+    if shift is not None and np.abs(shift).max(initial=0) < 128:
+        shift = shift.astype(np.int8)
+    return Pairs(pairs.n_atoms, pairs.cutoff, pairs.i.astype(np.int32), pairs.j.astype(np.int32), shift)

@@ -18,7 +18,8 @@ from dcnn.atoms.atoms_batch import AtomsBatch
 from dcnn.atoms.batching import collate
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
-from dcnn.atoms.label_errors import calibration, errors
+from dcnn.atoms.frame_arrays import GROUP, LABELS, FrameArrays
+from dcnn.atoms.label_errors import LabelErrors, calibration, difference
 from dcnn.atoms.models import build
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.repeated import Repeated
@@ -223,41 +224,41 @@ class Potential:
                 progress(len(found), len(frames))
         return Dataset(found, "eV", getattr(frames, "source", ""), getattr(frames, "name", ""))
 
-    def evaluate(self, frames: Sequence[Structure]) -> dict[str, float]:
-        """Errors against the labels of the frames (:func:`~dcnn.atoms.label_errors.errors`), of stress, too.
+    def evaluate(self, frames: Sequence[Structure]) -> dict[str, Any]:
+        """Errors against the labels that frames have (:class:`~dcnn.atoms.label_errors.LabelErrors`), of stress, too.
 
         ``outside`` counts the frames that are not within the range trained on, where that is known; a committee adds
         its disagreement (:func:`~dcnn.atoms.label_errors.calibration`).
 
         ``frames`` that are no :class:`Dataset` are in eV and Å.
         """
-        energy, forces, stress, system = [], [], [], []
-        spread: list[tuple[Tensor, Tensor]] = []
-        outside = 0
+        sums, outside = LabelErrors(), 0
+        spread: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # errors and disagreement of a committee
         labelled = frames.to_units("eV", "Ang") if isinstance(frames, Dataset) else frames
         for structures, batch, prediction in self._evaluated(labelled):
-            missing = [s for s in structures if s.energy is None or s.forces is None]
-            if missing:
-                raise InputError(f"{len(missing)} of {len(structures)} frames have no energy or no forces to compare")
-            energies = torch.tensor([s.energy for s in structures], dtype=torch.float64)
-            energy.append(prediction.energy.cpu() - energies)
-            forces.append(prediction.forces.cpu() - torch.from_numpy(np.concatenate([s.forces for s in structures])))
-            system.append(batch.system.cpu())
-            if prediction.stress is not None:
-                pairs = zip(prediction.stress.cpu(), structures, strict=True)
-                stress += [p - torch.from_numpy(s.stress) for p, s in pairs if s.stress is not None]
+            labels = FrameArrays.of(structures)
+            errors = {
+                name: difference(name, value, getattr(labels, name))
+                for name in LABELS
+                if (value := getattr(prediction, name)) is not None and labels.known(name).any()
+            }
+            groups = [str(structure.info.get(GROUP, "")) for structure in structures]
+            sums.add(labels.z, batch.system.cpu().numpy(), **errors, groups=groups)
             if self.range is not None:
                 parts = prediction.forces.cpu().split([len(s) for s in structures])
                 each = zip(structures, prediction.energy.tolist(), parts, strict=True)
                 outside += sum(bool(self.outside(s, e, f.numpy())) for s, e, f in each)
-            if prediction.forces_std is not None and prediction.energy_std is not None:
-                spread.append((prediction.energy_std.cpu(), prediction.forces_std.cpu()))
-        found = errors(energy, forces, system)
+            if prediction.forces_std is not None and prediction.energy_std is not None and len(errors) >= 2:
+                e, f = (torch.from_numpy(errors[name]) for name in ("energy", "forces"))
+                e_std, f_std = prediction.energy_std.cpu(), prediction.forces_std.cpu()
+                known, known_f = ~e.isnan(), ~f[:, 0].isnan()
+                spread.append((e[known], f[known_f], e_std[known], f_std[known_f]))
+        found = sums.result()
+        if not found:
+            raise InputError(f"none of the {len(frames)} frames has an energy, forces or a stress to compare with")
         if self.range is not None:
             found["outside"] = outside
-        if spread:
-            found |= calibration(energy, forces, *zip(*spread, strict=True))
-        return found | {"stress_mae_eV_A3": float(torch.stack(stress).abs().mean())} if stress else found
+        return found | (calibration(*zip(*spread, strict=True)) if spread else {})
 
     def _evaluated(self, frames: Sequence[Structure]) -> Iterator[tuple[list[Structure], AtomsBatch, Prediction]]:
         """Batch by batch, in order: structures, their batch and its prediction."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -13,17 +15,24 @@ import torch
 from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch
-from dcnn.atoms.batching import Batcher, shared_radius
-from dcnn.atoms.config import AtomsConfig, AtomsLoss, TermConfig
+from dcnn.atoms.batch_plan import BatchPlan
+from dcnn.atoms.batching import MEMORY, Batcher, pair_counts, shared_radius
+from dcnn.atoms.batching import scaled as scaled_arrays
+from dcnn.atoms.config import AtomsConfig, AtomsLoss, ScaleConfig, TermConfig
 from dcnn.atoms.data import load
 from dcnn.atoms.data.fingerprint import save_split
+from dcnn.atoms.data.frame_checks import ANY
+from dcnn.atoms.data.packed import pack
+from dcnn.atoms.data_workers import DataWorkers
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.fine_tuning import freeze, started
 from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
-from dcnn.atoms.frames import SPLIT, split_frames
-from dcnn.atoms.label_errors import errors, errors_of_nothing
+from dcnn.atoms.frame_arrays import LABELS
+from dcnn.atoms.frames import SPLIT, read_references, split_frames
+from dcnn.atoms.label_errors import LabelErrors, difference, errors_of_nothing
 from dcnn.atoms.models import build
 from dcnn.atoms.potential import Potential
+from dcnn.atoms.references import energy_spread
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.trained_range import TrainedRange
 from dcnn.atoms.units import ENERGY
@@ -37,17 +46,17 @@ from dcnn.scaling import LabelScale
 from dcnn.train.step import term_losses
 
 AUDITED = 200  # frames whose labels are judged
+KEPT_FRAMES, KEPT_ATOMS = 5000, 200_000  # of a split whose batches are kept from validation to validation
 
 
 class AtomsTask:
     """Fits E(x) and −∂E/∂x to labels in the unit of `scale`; errors are reported in kcal/mol and Å.
 
     `frames` maps train, validation and test to labelled structures; lengths are Å, and `energy_unit_eV` says
-    what one unit of their energies is. With `one_shape` all pairs of a small molecule are listed, so that its batches
-    have one shape and one graph of the step serves them all.
+    what one unit of their energies is. A term counts the frames that have its label, with their weights: that of the
+    frame times that of its type in `config_weights`. With `one_shape` all pairs of a small molecule are listed, so
+    that its batches have one shape and one graph of the step serves them all.
     """
-
-    monitor = "force_mae_kcal_mol_A"
 
     def __init__(
         self,
@@ -62,18 +71,40 @@ class AtomsTask:
         energy_unit_eV: float,
         seed: int = 0,
         one_shape: bool = False,
+        config_weights: Mapping[str, float] | None = None,
+        batch_atoms: int | None = None,
+        batch_edges: int | None = None,
+        workers: int = 0,
     ) -> None:
         for name, split in frames.items():
             if len(split) == 0:
                 raise InputError(f"the {name} split is empty; lower data.train or data.validation")
         self.network, self.scale, self.terms, self.weighting = network, scale, terms, weighting
         self.frames, self.seed = frames, seed
-        self.batch_size = min(batch_size, len(frames["train"]))
-        self.steps_per_epoch = len(frames["train"]) // self.batch_size
+        self.packed = {name: in_arrays(split) for name, split in frames.items()}
+        self.workers = workers
+        self._pool: DataWorkers | None = None
+        self._listed: float | None = None  # the distance up to which pairs are listed
+        sizes = None
+        if batch_atoms is not None:
+            sizes = self.packed["train"].sizes()
+        elif batch_edges is not None:
+            sizes = pair_counts(self.packed["train"], float(network.cutoff))  # type: ignore[arg-type]
+        most = batch_atoms if batch_atoms is not None else batch_edges
+        self.plan = BatchPlan(len(frames["train"]), batch_size, seed, sizes, most)
+        self.steps_per_epoch = self.plan.steps
         self.energy_per_atom = energy_per_atom
         self.energy_unit_eV = energy_unit_eV
         self.one_shape = one_shape
-        self.elements = sorted({z for frame in frames["train"] for z in np.unique(frame.z).tolist()})
+        held = {name: Held.by(split) for name, split in self.packed.items()}
+        self.elements = held["train"].elements
+        weighted = bool(config_weights) or held["train"].weighted
+        self.config_weights = dict(config_weights or {}) if weighted else None
+        self.partial = {name for name in LABELS if held["train"].frames[name] < len(frames["train"]) or weighted}
+        for term in terms:
+            if term.norm == "huber" and term.weight != 0 and term.name in self.partial:
+                raise InputError(f"loss.{term.name}.norm: huber is not possible where {_WHY}; take l1 or l2")
+        self.monitor = _monitor(held)
         self.cast(next(network.parameters()).dtype)
 
     def begin(self, number: int) -> None:
@@ -81,19 +112,30 @@ class AtomsTask:
 
     def cast(self, dtype: torch.dtype) -> None:
         self.network.to(dtype)
-        cutoff: float = self.network.cutoff  # type: ignore[assignment]
-        scaled = {name: _scaled(self.scale, split) for name, split in self.frames.items()}
-        if self.one_shape:
-            cutoff = shared_radius([frame for split in scaled.values() for frame in split], self.network)
-        self._batchers = {name: Batcher(split, cutoff, dtype) for name, split in scaled.items()}
+        if self._listed is None:
+            chunks = (chunk for part in self.packed.values() for chunk in part.chunks())
+            self._listed = shared_radius(chunks, self.network) if self.one_shape else float(self.network.cutoff)  # type: ignore[arg-type]
+        cutoff, labels = self._listed, [term.name for term in self.terms if term.weight != 0]
+        self._pool = None  # its processes hold the old batcher
+        share = MEMORY // max(1, self.workers)
+        train = Batcher(self.packed["train"], cutoff, dtype, share, self.scale, labels, self.config_weights)
+        self._batchers = {"train": train}
+        for name, part in self.packed.items():
+            if name != "train":
+                self._batchers[name] = Batcher(part, cutoff, dtype, MEMORY // 4, self.scale)
         self._evaluation: dict[str, list[AtomsBatch]] = {}
 
     def batches(self, epoch: int, rank: int = 0, world: int = 1, start: int = 0) -> Iterator[AtomsBatch]:
         """Every frame at most once an epoch, in an order of its own; each process takes its share of a batch."""
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.frames["train"]))
-        for step in range(start, self.steps_per_epoch):
-            frames = order[step * self.batch_size : (step + 1) * self.batch_size]
-            yield self._batchers["train"](frames[rank::world])
+        places = ((epoch, step, rank, world) for step in range(start, self.steps_per_epoch))
+        if not self.workers:
+            yield from map(self._batch, places)
+            return
+        self._pool = self._pool or DataWorkers(self._batch, self.workers)
+        yield from self._pool(places)
+
+    def _batch(self, place: tuple[int, int, int, int]) -> AtomsBatch:
+        return self._batchers["train"](self.plan.frames(*place))
 
     def residuals(self, network: nn.Module, batch: AtomsBatch) -> dict[str, Tensor]:
         wanted = {term.name: term for term in self.terms if term.weight != 0}
@@ -104,7 +146,7 @@ class AtomsTask:
             energy, forces = energy_and_forces(network, batch)
         else:
             energy = network(batch)
-        found = {}
+        found: dict[str, Tensor] = {}
         if "energy" in wanted:
             assert batch.energy is not None
             error = energy - batch.energy.to(energy.dtype)
@@ -112,42 +154,54 @@ class AtomsTask:
                 error = error / torch.zeros_like(error).index_add(
                     0, batch.system, torch.ones_like(batch.positions[:, 0])
                 )
-            found["energy"] = error
+            found["energy"] = self._counted(error, wanted["energy"], batch.weight)
         if "forces" in wanted:
             assert batch.forces is not None
-            found["forces"] = forces - batch.forces
+            weight = None if batch.weight is None else batch.weight.index_select(0, batch.system)
+            found["forces"] = self._counted(forces - batch.forces, wanted["forces"], weight)
         if "stress" in wanted:
             found["stress"] = torch.zeros_like(energy)
             if stress is not None and batch.stress is not None:
-                found["stress"] = _where_known(stress - batch.stress, wanted["stress"].norm)
+                found["stress"] = self._counted(stress - batch.stress, wanted["stress"], batch.weight)
         return found
 
-    def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
-        """MAE of total energies and of force components, EFwT: the share of frames within both thresholds.
+    def _counted(self, residual: Tensor, term: Term, weight: Tensor | None) -> Tensor:
+        """The residual so that the mean of its norm is the weighted one over the entries that are known.
 
-        Of the test frames also the errors of zero forces and of the mean energy.
+        Unknown ones are NaN and become 0: a choice of rows would have no fixed shape in the graph of a step.
         """
-        energy_errors, force_errors, systems, stress_errors = [], [], [], []
+        if term.name not in self.partial and term.name != "stress":
+            return residual
+        known = ~residual.isnan()
+        factor = residual.numel() / known.sum().clamp(min=1)
+        if weight is not None:
+            factor = factor * weight.view(-1, *[1] * (residual.dim() - 1))
+        return residual.where(known, 0.0) * (factor if term.norm == "l1" else factor.sqrt())
+
+    def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
+        """:class:`~dcnn.atoms.label_errors.LabelErrors` of a split; of the test frames also those of zero forces and
+        of the mean energy."""
+        sums = LabelErrors()
         fits_stress = any(term.name == "stress" and term.weight != 0 for term in self.terms)
-        for batch in self._batches_of(split):
+        # A constant and references drop out of a difference: it is taken in scaled units, in float64.
+        unit_eV = self.scale.constant * self.energy_unit_eV
+        for begin, batch in self._batches_of(split):
+            predicted: dict[str, Tensor] = {}
             with torch.no_grad():  # nothing is differentiated beyond the forces
                 if fits_stress and batch.stress is not None and batch.cell is not None:
-                    energy, forces, stress = energy_forces_stress(network, batch)
-                    stress_errors.append(stress.double() - batch.stress.double())
+                    predicted["energy"], predicted["forces"], predicted["stress"] = energy_forces_stress(network, batch)
                 else:
-                    energy, forces = energy_and_forces(network, batch)
-            assert batch.energy is not None
-            assert batch.forces is not None
-            # A constant and references drop out of a difference: it is taken in scaled units, in float64.
-            unit_eV = self.scale.constant * self.energy_unit_eV
-            energy_errors.append((energy.double() - batch.energy) * unit_eV)
-            force_errors.append((forces.double() - batch.forces.double()) * unit_eV)
-            systems.append(batch.system)
-        found = dict(errors(energy_errors, force_errors, systems))
-        if stress_errors:
-            found["stress_mae_eV_A3"] = float(torch.cat(stress_errors).abs().nanmean()) * unit_eV
+                    predicted["energy"], predicted["forces"] = energy_and_forces(network, batch)
+            errors = {
+                name: difference(name, value, label.cpu().double()) * unit_eV
+                for name, value in predicted.items()
+                if (label := getattr(batch, name)) is not None
+            }
+            groups = self.packed[split].groups(range(begin, begin + batch.n_systems))
+            sums.add(batch.z.cpu().numpy(), batch.system.cpu().numpy(), **errors, groups=groups)
+        found = sums.result()
         if split == "test":
-            found |= errors_of_nothing(self.frames["train"], self.frames["test"], self.energy_unit_eV)
+            found |= errors_of_nothing(self.packed["train"], self.packed["test"], self.energy_unit_eV)
         return found
 
     def audit(self, network: nn.Module) -> Audit:
@@ -161,20 +215,22 @@ class AtomsTask:
 
     def _labels(self, scaled: bool) -> dict[str, Any]:
         """Labels of some training frames, as trained on or as in the file."""
-        frames = list(self.frames["train"][:AUDITED])
-        frames = _scaled(self.scale, frames) if scaled else frames
-        return {"energy": [f.energy for f in frames], "forces": [row for f in frames for row in f.forces]}  # type: ignore[union-attr]
+        frames = self.packed["train"].arrays(range(min(AUDITED, len(self.packed["train"]))))
+        frames = scaled_arrays(frames, self.scale) if scaled else frames
+        labels = {"energy": frames.energy, "forces": frames.forces}
+        labels = {name: values[~np.isnan(values.reshape(len(values), -1)[:, 0])] for name, values in labels.items()}
+        return {name: values for name, values in labels.items() if len(values)}
 
     def count(self, split: str) -> int | None:
         return len(self.frames[split])
 
-    def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
-        """Errors on the labelled frames of another file."""
+    def evaluate_file(self, network: nn.Module, path: Path, **reading: Any) -> dict[str, Any]:
+        """Errors on the labelled frames of another file; reading: options of :func:`~dcnn.atoms.load`."""
         dtype = next(network.parameters()).dtype
         potential = Potential(
             network, self.scale, self.energy_unit_eV, self.elements, dtype=dtype, range=self.range
         )  # fmt: skip
-        frames = load(path)
+        frames = load(path, require=ANY, **reading)
         return {"frames": len(frames), **potential.evaluate(frames)}
 
     def remember(self, folder: Path) -> None:
@@ -196,13 +252,21 @@ class AtomsTask:
     def load_state(self, state: dict[str, Any]) -> None:
         """Batches follow from seed and epoch alone."""
 
-    def _batches_of(self, split: str, size: int = 50) -> list[AtomsBatch]:
-        if split not in self._evaluation:
-            count = len(self.frames[split])
-            self._evaluation[split] = [
-                self._batchers[split](range(begin, min(begin + size, count))) for begin in range(0, count, size)
-            ]
-        return self._evaluation[split]
+    def _batches_of(self, split: str, size: int = 50) -> Iterator[tuple[int, AtomsBatch]]:
+        """(first frame, batch) of all frames of a split in order; those of a small split are kept."""
+        if split in self._evaluation:
+            yield from zip(itertools.count(0, size), self._evaluation[split], strict=False)
+            return
+        count = len(self.packed[split])
+        few = count <= KEPT_FRAMES and self.packed[split].sizes().sum() <= KEPT_ATOMS
+        made = []
+        for begin in range(0, count, size):
+            batch = self._batchers[split](range(begin, min(begin + size, count)))
+            if few:
+                made.append(batch)
+            yield begin, batch
+        if few:
+            self._evaluation[split] = made
 
 
 def build_atoms(
@@ -213,15 +277,16 @@ def build_atoms(
 ) -> AtomsTask:
     """Data, network, scale and terms of a configuration; what is given is taken, as after training."""
     frames = split_frames(config.data) if frames is None else frames
+    frames = {name: in_arrays(part) for name, part in frames.items()}
+    loss, train = config.loss, frames["train"]
+    terms = tuple(Term(name, term.weight, term.norm) for name, term in _terms(loss, train).items())
     if scale is None and config.start.run is not None:
-        network, scale = started(config.start, config.scale, frames["train"], network)
+        network, scale = started(config.start, config.scale, train, network)
     elif scale is None:
-        scale = LabelScale.fit(frames["train"], references=config.scale.references, unit=config.scale.unit)
+        scale = _scale(config.scale, train)
     if network is None:
         network = build(**config.model.overrides, **config.model.model_dump(exclude={"overrides"}))
     freeze(network, config.start.freeze)
-    loss = config.loss
-    terms = tuple(Term(name, term.weight, term.norm) for name, term in _terms(loss, frames["train"]).items())
     return AtomsTask(
         network,
         scale,
@@ -230,44 +295,81 @@ def build_atoms(
         weightings.get(loss.weighting, terms, **loss.weighting_options),
         batch_size=config.training.batch_size,
         energy_per_atom=loss.energy_per_atom,
-        energy_unit_eV=ENERGY[frames["train"].units.energy],
+        energy_unit_eV=ENERGY[train.units.energy],
         seed=config.seed,
         one_shape=config.training.step != "eager",
+        config_weights=loss.config_weights,
+        batch_atoms=config.training.batch_atoms,
+        batch_edges=config.training.batch_edges,
+        workers=config.data.workers,
     )
 
 
+def in_arrays(frames: Sequence[Structure]) -> Dataset:
+    """The frames in flat arrays."""
+    dataset = frames if isinstance(frames, Dataset) else Dataset(frames)
+    return dataset if dataset.packed else dataset.held_by(pack(dataset.everything()))
+
+
+def _scale(config: ScaleConfig, train: Dataset) -> LabelScale:
+    """The label scale as configured; without any forces energies give the unit."""
+    references: Any = config.references
+    if isinstance(references, str) and references not in ("elements", "mean"):
+        references = read_references(references, train.units)
+    if config.unit == "force_rms" and not Held.by(train).frames["forces"]:
+        scale = LabelScale.fit(train, references=references, unit=1.0)
+        return LabelScale(energy_spread(train, scale) or 1.0, scale.references)
+    return LabelScale.fit(train, references=references, unit=config.unit)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the frames of a split hold: frames with each label, those whose stress means something, elements."""
+
+    frames: dict[str, int]
+    stressed: int  # frames that are periodic in three directions and have a stress
+    elements: list[int]
+    weighted: bool
+
+    @classmethod
+    def by(cls, dataset: Dataset) -> Held:
+        frames, stressed, weighted, seen = dict.fromkeys(LABELS, 0), 0, False, np.zeros(256, bool)
+        for chunk in dataset.chunks():
+            for name in LABELS:
+                frames[name] += int(chunk.known(name).sum())
+            stressed += int((chunk.known("stress") & chunk.pbc.all(1)).sum())
+            weighted = weighted or bool((chunk.weight != 1).any())
+            seen[chunk.z] = True
+        return cls(frames, stressed, np.flatnonzero(seen).tolist(), weighted)
+
+
+def _monitor(held: Mapping[str, Held]) -> str:
+    """The error by which weights are chosen: of the forces, or of the energies where frames have none."""
+    for label, name in (("forces", "force_mae_kcal_mol_A"), ("energy", "energy_mae_kcal_mol")):
+        if all(held[split].frames[label] for split in held if split != "train"):
+            return name
+    raise InputError("validation and test frames must both hold forces, or both energies, to choose weights by")
+
+
 def _terms(loss: AtomsLoss, frames: Dataset) -> dict[str, TermConfig]:
-    """The terms by name; that of the stress is there if it has a weight, which asks for frames with a stress."""
+    """The terms by name. One whose label no frame has is left out; a stress that was asked for must be there."""
+    held, source = Held.by(frames), frames.source or "the data"
     terms = {"energy": loss.energy, "forces": loss.forces}
+    for name, term in list(terms.items()):
+        if term.weight and not held.frames[name]:
+            warnings.warn(f"{source}: no training frame has {_NOUN[name]}: trained without", stacklevel=2)
+            del terms[name]
     if loss.stress.weight == 0:
+        if not any(term.weight for term in terms.values()):
+            raise InputError(f"{source}: no term of the loss has both a weight and labels")
         return terms
-    if loss.stress.norm == "huber":
-        raise InputError("loss.stress.norm: huber is not possible where frames may lack a stress; take l1 or l2")
-    if not any(frame.stress is not None and np.all(frame.pbc) for frame in frames):
+    if not held.stressed:
         raise InputError(
-            f"loss.stress.weight is {loss.stress.weight:g}, but no training frame of {frames.source or 'the data'} is "
+            f"loss.stress.weight is {loss.stress.weight:g}, but no training frame of {source} is "
             "periodic in three directions and has a stress; name it with data.stress_key, or set the weight to 0"
         )
     return terms | {"stress": loss.stress}
 
 
-def _where_known(residual: Tensor, norm: str) -> Tensor:
-    """The residual with 0 where it is NaN, scaled so that the mean of its norm is that over the entries that are known.
-
-    A choice of rows would have no fixed shape in the graph of a step.
-    """
-    known = ~residual.isnan()
-    share = residual.numel() / known.sum().clamp(min=1)
-    return residual.where(known, 0.0) * (share if norm == "l1" else share.sqrt())
-
-
-def _scaled(scale: LabelScale, frames: Sequence[Structure]) -> list[Structure]:
-    """The frames with labels in the unit of the scale, still in float64."""
-    scaled = []
-    for frame in frames:
-        assert frame.energy is not None
-        assert frame.forces is not None
-        energy = scale.scale_energy(frame.energy, frame.z)
-        stress = None if frame.stress is None else np.asarray(scale.scale_stress(frame.stress))
-        scaled.append(replace(frame, energy=energy, forces=scale.scale_forces(frame.forces), stress=stress))
-    return scaled
+_NOUN = {"energy": "an energy", "forces": "forces"}
+_WHY = "frames lack labels or have weights"

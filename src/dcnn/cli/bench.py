@@ -84,6 +84,43 @@ def atoms(
     _report(found, output, as_json)
 
 
+@app.command()
+def data(
+    file: Annotated[str, typer.Argument(help="file, folder or pattern of frames")] = "demo",
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value of the configuration")] = None,
+    workers: Annotated[str, typer.Option(help="numbers of data workers to try, separated by commas")] = "0,1,2",
+    steps: Annotated[int, typer.Option(min=1, help="steps that are measured")] = 30,
+    model: Annotated[str | None, typer.Option(help="network; schnet if not given")] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """How long a training step waits for its batch, time before the first step, and memory.
+
+    A file of more than 64 MB is read into its cache first, which later runs on it use.
+
+    Example: dcnn bench data oc22/*.lmdb training.batch_atoms=1000 --workers 0,2
+    """
+    from dcnn.bench.data_steps import measure_data
+    from dcnn.results import resolve
+
+    if not all(word.strip().isdigit() for word in workers.split(",")):
+        raise InputError(f"--workers {workers}: give numbers separated by commas")
+    config = resolve(file, None, ["training.steps=1", *(overrides or [])], model=model)
+    with progress("dcnn bench data", "steps") as show:
+        found = measure_data(config.to_dict(), [int(word) for word in workers.split(",")], steps, show)
+    text = json.dumps({"results": found, "machine": platform.processor(), "torch": torch.__version__}, indent=2)
+    if output is not None:
+        output.write_text(text + "\n")
+    if as_json:
+        typer.echo(text)
+        return
+    table = Table("workers", "s before", "step ms", "waiting ms", "share waiting", "peak MB", title=f"frames of {file}")
+    for row in found:
+        times = [f"{row[name]:.2f}" for name in ("cpu_seconds_before_first_step", "step_ms", "waiting_ms")]
+        table.add_row(str(row["workers"]), *times, f"{100 * row['waiting_share']:.1f} %", f"{row['peak_mb']:.0f}")
+    Console().print(table)
+
+
 def _check_conditions(threads: int, clock: str) -> None:
     """Refuses an unknown clock; says what would spoil the times."""
     if clock not in CLOCKS:

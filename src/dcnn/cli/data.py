@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -18,6 +19,7 @@ from dcnn.atoms.data.frame_checks import unread_labels
 from dcnn.atoms.data.label_names import options
 from dcnn.atoms.data.write import check_output
 from dcnn.atoms.splits import block_split, random_split
+from dcnn.cli.label_options import EnergyKey, ForcesKey, Labels, Sign, StressKey, UnitsOption, VirialKey
 from dcnn.errors import InputError
 from dcnn.fetch import DATASETS, choose, unpack
 from dcnn.fetch import fetch as fetch_file
@@ -26,13 +28,6 @@ from dcnn.progress import progress
 app = typer.Typer(help="Look at, make, convert and fetch files of labelled frames.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="npz, xyz, db, traj, lmdb, an archive of xsf files, or a folder")]
-Labels = Annotated[str | None, typer.Option(help="md17: the original labels of an rMD17 file")]
-UnitsOption = Annotated[str | None, typer.Option("--units", help="units of the file, e.g. 'Hartree, Bohr'")]
-Sign = Annotated[int, typer.Option(help="-1 if the file stores gradients instead of forces")]
-EnergyKey = Annotated[str | None, typer.Option(help="name of the energy in the file, e.g. REF_energy")]
-ForcesKey = Annotated[str | None, typer.Option(help="name of the forces in the file, e.g. REF_forces")]
-StressKey = Annotated[str | None, typer.Option(help="name of the stress in the file (dE/dε / V)")]
-VirialKey = Annotated[str | None, typer.Option(help="name of the virial in the file (−V · stress)")]
 
 
 @app.command()
@@ -96,7 +91,7 @@ def make(
 @app.command()
 def convert(
     file: File,
-    output: Annotated[Path, typer.Argument(help=".npz, .lmdb, .xyz, .extxyz, .traj or .db")],
+    output: Annotated[Path, typer.Argument(help=".dcnn (fast to train on), .npz, .lmdb, .xyz, .extxyz, .traj or .db")],
     labels: Labels = None,
     units: UnitsOption = None,
     force_sign: Sign = 1,
@@ -113,15 +108,18 @@ def convert(
     Example: dcnn data convert rmd17_ethanol.npz ethanol.xyz
     """
     keys = (energy_key, forces_key, stress_key, virial_key)
-    dataset = load(file, labels, units, force_sign, (), *keys, check=False)
+    dataset = load(file, labels, units, force_sign, (), *keys, check=False).everything()
     if first is not None:
         dataset = dataset[:first]
-    unread = {} if drop_labels else unread_labels(dataset[0])
+    unread: dict[str, str] = {}
+    for number in () if drop_labels else range(0, len(dataset), max(1, len(dataset) // 1000)):
+        unread |= unread_labels(dataset[number])
     if unread:
         raise InputError(
             f"{file}: {', '.join(unread)} would be lost; take it with {options(unread, '--')}, or say --drop-labels"
         )
-    write(dataset.to_units(*_parts(to_units)), output)
+    with progress(f"writing {output.name}", "frames") as show:
+        write(dataset.to_units(*_parts(to_units)), output, show)
     Console(soft_wrap=True).print(f"{len(dataset)} frames in {output}", highlight=False)
 
 
@@ -135,14 +133,19 @@ def split(
     seed: Annotated[int, typer.Option(help="of the choice")] = 0,
     labels: Labels = None,
     units: UnitsOption = None,
-    ending: Annotated[str, typer.Option("--format", help="xyz, npz, lmdb, db or traj")] = "xyz",
+    force_sign: Sign = 1,
+    energy_key: EnergyKey = None,
+    forces_key: ForcesKey = None,
+    stress_key: StressKey = None,
+    virial_key: VirialKey = None,
+    ending: Annotated[str, typer.Option("--format", help="xyz, npz, lmdb, db, traj or dcnn")] = "xyz",
 ) -> None:
-    """Writes training, validation and test frames (the rest) to files of their own.
+    """Writes training, validation and test frames (the rest) to files of their own; free atoms go with the first.
 
     Example: dcnn data split rmd17_ethanol.npz --blocks --train 1000 --validation 100 -o ethanol
     """
-    dataset = load(file, labels, units, require=())
-    count = len(dataset)
+    dataset = load(file, labels, units, force_sign, (), energy_key, forces_key, stress_key, virial_key)
+    everything, count = dataset.everything(), len(dataset)
     if blocks:
         parts = block_split(count, train, validation, seed=seed, order=dataset.trajectory_index())
     else:
@@ -152,9 +155,11 @@ def split(
     for path in files.values():
         if path.exists():
             raise InputError(f"{path}: exists already; give another folder")
-    for name, numbers in chosen.items():
-        if len(numbers):
-            write(dataset[numbers], files[name])
+    free = np.setdiff1d(everything.numbers, dataset.numbers)
+    for name, entries in chosen.items():
+        if len(entries):
+            numbers = dataset.numbers[np.sort(entries)]
+            write(everything[np.concatenate([free, numbers]) if name == "train" else numbers], files[name])
             typer.echo(f"{len(numbers)} frames in {files[name]}")
 
 

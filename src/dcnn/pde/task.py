@@ -294,7 +294,7 @@ class PdeTask:
     def count(self, split: str) -> int | None:
         return None
 
-    def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
+    def evaluate_file(self, network: nn.Module, path: Path, **reading: Any) -> dict[str, Any]:
         """Errors against the solution in another file."""
         self._given = solution_in_file(self.truth, str(path), 0)
         return self.evaluate(network, "test")

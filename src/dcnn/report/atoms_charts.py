@@ -13,6 +13,7 @@ from ase.data import chemical_symbols
 from dcnn.atoms import Batcher, Dataset, Structure, energy_and_forces
 from dcnn.atoms.label_errors import KCAL_MOL_EV
 from dcnn.atoms.task import AtomsTask
+from dcnn.errors import InputError
 from dcnn.report.chart import Array, Chart, Figure
 from dcnn.results.metrics import short
 
@@ -50,6 +51,10 @@ def _some(split: Dataset, most: int) -> Dataset:
 def predict(task: AtomsTask) -> Predictions:
     """Energies and forces of the network on the test frames of the task, or on some of them if there are many."""
     tested = cast(Dataset, task.frames["test"])
+    both = [n for n, frame in enumerate(tested) if frame.energy is not None and frame.forces is not None]
+    if not both:
+        raise InputError("no test frame has both an energy and forces to draw")
+    tested = tested[both]
     frames = _some(tested, int(np.clip(MOST_ATOMS // len(tested[0].z), FEWEST_FRAMES, MOST_FRAMES)))
     network: Any = task.network
     make = Batcher(frames, network.cutoff, next(network.parameters()).dtype)

@@ -97,10 +97,15 @@ class TrainedRun:
 
         return labels(self.config)
 
-    def evaluate(self, data: str | Path | None = None) -> dict[str, Any]:
-        """Errors on the test data of the run, or on another file."""
+    def evaluate(self, data: str | Path | None = None, **reading: Any) -> dict[str, Any]:
+        """Errors on the test data of the run, or on another file; reading: options of ``atoms.load``, energy_key, ….
+
+        They go with a file of frames only.
+        """
+        if reading and (data is None or self.config.kind != "atoms"):
+            raise InputError(f"{', '.join(reading)}: for a file of frames (--data)")
         if data is not None:
-            return self.task.evaluate_file(self.task.network, Path(data))
+            return self.task.evaluate_file(self.task.network, Path(data), **reading)
         return self.task.evaluate(self.task.network, "test")
 
     def audit(self) -> Audit:

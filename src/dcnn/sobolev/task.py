@@ -135,7 +135,7 @@ class SobolevTask:
     def count(self, split: str) -> int | None:
         return len(self.points[split][0])
 
-    def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
+    def evaluate_file(self, network: nn.Module, path: Path, **reading: Any) -> dict[str, Any]:
         self.points["test"] = read_points(path)
         self.cast(next(network.parameters()).dtype)
         return self.evaluate(network, "test")

@@ -78,6 +78,8 @@ class Training(Checked):
     minutes: float | None = setting(None, gt=0)
     clock: Literal["wall", "cpu"] = setting("wall", "what minutes are: cpu stays fair on a busy machine")
     batch_size: int = setting(20, ge=1)
+    batch_atoms: int | None = setting(None, "potentials: most atoms of a batch, in the place of batch_size", ge=1)
+    batch_edges: int | None = setting(None, "potentials: most pairs of a batch, in the place of batch_size", ge=1)
     stages: tuple[Stage, ...] = (Stage(),)
     ema: float | None = setting(None, "decay of the averaged weights that are kept", gt=0, lt=1)
     evaluate_every: int = setting(1, "epochs between validations", ge=1)
@@ -97,6 +99,8 @@ class Training(Checked):
         given = [name for name in BUDGET if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of epochs, steps, minutes as the budget; found {given or 'none'}")
+        if self.batch_atoms is not None and self.batch_edges is not None:
+            raise ValueError("give batch_atoms or batch_edges, not both")
         if abs(sum(stage.share for stage in self.stages) - 1) > 1e-6:
             raise ValueError("the shares of the stages must add up to 1")
 

@@ -71,8 +71,8 @@ class Task(Protocol):
     def count(self, split: str) -> int | None:
         """How many frames a split has; None where there are none to count."""
 
-    def evaluate_file(self, network: nn.Module, path: Path) -> dict[str, Any]:
-        """Errors on the data of another file."""
+    def evaluate_file(self, network: nn.Module, path: Path, **reading: Any) -> dict[str, Any]:
+        """Errors on the data of another file, read with these options."""
 
 
 @dataclass

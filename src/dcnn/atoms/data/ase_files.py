@@ -1,6 +1,6 @@
 """Everything ASE reads: extxyz, ASE db, trajectories, archives of xsf files and the rest; eV and Å.
 
-Files up to ``IN_MEMORY`` bytes are read at once; larger extxyz, db and traj files are read frame by frame.
+Small files are read at once; large extxyz, db and traj files are read frame by frame.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import sqlite3
+from array import array
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +19,7 @@ import ase.io
 import numpy as np
 
 from dcnn.atoms.data.archives import members
-from dcnn.atoms.data.frame_checks import LABELS, check_frame
+from dcnn.atoms.data.frame_checks import LABELS, Require, check_frame
 from dcnn.atoms.data.label_names import stress_of
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.structures import Structure
@@ -26,7 +27,6 @@ from dcnn.atoms.units import Units
 from dcnn.errors import InputError
 from dcnn.guard import decoding, error_context
 
-IN_MEMORY = 256 * 1024**2
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 _XSF_ENERGY = re.compile(r"total energy\s*=\s*(\S+)\s*(\S*)", re.IGNORECASE)
 
@@ -35,9 +35,9 @@ class AseFrames(Sequence[Structure]):
     """Frames that ``read(number)`` returns as ``ase.Atoms``, turned into checked structures one by one."""
 
     def __init__(
-        self, path: Path, reader: Reader, require: Sequence[str] = LABELS, keys: dict[str, str] | None = None
+        self, path: Path, reader: Reader, require: Require = LABELS, keys: dict[str, str] | None = None
     ) -> None:
-        self.path, self.require, self.keys = path, tuple(require), keys or {}
+        self.path, self.require, self.keys = path, require, keys or {}
         self._read = reader
         if len(reader) == 0:
             raise InputError(f"{path}: no frames in this file")
@@ -63,7 +63,7 @@ class AseFrames(Sequence[Structure]):
         where = self.where(number)
         with decoding(where, "frame"), error_context(where):
             frame = structure_of(self._read(number), self.keys)
-        return check_frame(frame, where, self.require)
+        return check_frame(frame, where, self.require, self.keys)
 
 
 class HeldFrames(list[Structure]):
@@ -86,18 +86,13 @@ def structure_of(atoms: Any, keys: dict[str, str]) -> Structure:
     held = {**atoms.info, **{k: v for k, v in atoms.arrays.items() if k not in ("numbers", "positions")}}
     frame.info.update(held)
     known = {**(getattr(atoms.calc, "results", None) or {}), **held}
-    labels: dict[str, Any] = {}
-    for field, key in keys.items():
-        if key not in known:
-            raise InputError(
-                f"no entry {key!r} for the {field}; the frame holds {', '.join(sorted(known)) or 'nothing'}"
-            )
-        labels[field] = known[key]
+    labels: dict[str, Any] = {field: known.get(key) for field, key in keys.items()}
+    for key in keys.values():
         frame.info.pop(key, None)
     if "stress" in labels or "virial" in labels:
         labels["stress"] = stress_of(labels, frame.cell)
     labels.pop("virial", None)
-    if "energy" in labels:
+    if labels.get("energy") is not None:
         labels["energy"] = float(np.asarray(labels["energy"], np.float64).reshape(()))
     return replace(frame, **labels) if labels else frame
 
@@ -107,7 +102,7 @@ class ExtxyzReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.offsets = [0]
+        self.offsets = array("q", [0])
         size = path.stat().st_size
         with path.open("rb") as file:
             while line := file.readline(_LONGEST_LINE):
@@ -245,21 +240,22 @@ def read_ase(
     path: str | Path,
     units: Units | str | None = None,
     force_sign: int = 1,
-    require: Sequence[str] = LABELS,
+    require: Require = LABELS,
     keys: dict[str, str] | None = None,
+    *,
+    hold: bool = True,
 ) -> Dataset:
     """Frames of any file ASE reads, or of an archive of such files.
 
     ``keys`` names entries such as ``REF_energy`` (for ``energy``, ``forces``, ``stress`` or ``virial``) where the
-    labels do not stand under ASE's own names. Units are eV and Å unless the file (``energy_unit=``) or ``units``
-    says otherwise.
+    labels do not stand under ASE's own names; ``hold`` reads all frames at once. Units are eV and Å unless the file
+    (``energy_unit=``) or ``units`` says otherwise.
     """
     path = Path(path)
     with decoding(path, "file of frames"):
         reader = _reader(path)
     lazy = AseFrames(path, reader, require, keys)
-    small = isinstance(reader, ListReader) or path.stat().st_size <= IN_MEMORY
-    frames: Sequence[Structure] = HeldFrames(lazy) if small else lazy
+    frames: Sequence[Structure] = HeldFrames(lazy) if hold or isinstance(reader, ListReader) else lazy
     return Dataset(frames, _units(path, lazy.declared, units), str(path), path.name.split(".")[0], force_sign)
 
 

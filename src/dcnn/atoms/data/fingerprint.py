@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dcnn.atoms.data.load import DEMO, data_files
+from dcnn.atoms.data.packed import LAYOUT
 from dcnn.atoms.dataset import Dataset
 from dcnn.errors import InputError
 from dcnn.guard import decoding, error_context, read_json
@@ -32,7 +33,8 @@ def fingerprint(files: Files) -> dict[str, Any]:
     """``{"bytes", "digest"}`` of a file, or of all files of a list, pattern or folder in their order."""
     digest, total = hashlib.blake2b(digest_size=16), 0
     for file in data_files(files):
-        file = file / "data.mdb" if file.is_dir() else file
+        if file.is_dir():  # LMDB, or flat arrays with a digest of their own
+            file = file / ("data.mdb" if (file / "data.mdb").exists() else LAYOUT)
         size = file.stat().st_size
         digest.update(f"{size};".encode())
         total += size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from dcnn.atoms.data.consistency import Agreement, check_labels
 from dcnn.atoms.data.frame_checks import unread_labels
 from dcnn.atoms.data.label_names import options
 from dcnn.atoms.dataset import Dataset
+from dcnn.atoms.frame_arrays import GROUP, LABELS
 from dcnn.atoms.neighbours import half_pairs
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
 
+ONE_COMPOSITION = "the elements always occur in the same proportion, so that only the sum over a frame means something"
 LIMIT = 20_000  # frames looked at in files larger than this
 _SMALL_ENERGY = 1.0  # eV per atom; total energies of any electronic-structure program are larger
 
@@ -50,7 +53,9 @@ class Summary:
     length_unit: str
     energy: Range | None
     force_component: Range | None
-    stress: bool
+    labelled: dict[str, int]
+    config_types: dict[str, int]
+    one_composition: bool
     shortest_distance: float | None
     duplicates: list[tuple[int, int]]
     float32_resolution: float | None
@@ -79,8 +84,10 @@ class Summary:
             ("units", f"{self.energy_unit}, {self.length_unit}"),
             (f"energy [{self.energy_unit}]", _text(self.energy)),
             (f"force component [{self.energy_unit}/{self.length_unit}]", _text(self.force_component)),
-            ("stress", "yes" if self.stress else "no"),
+            ("labelled frames", ", ".join(f"{name} {count}" for name, count in self.labelled.items())),
         ]
+        if self.config_types:
+            rows.append(("config_type", ", ".join(f"{name} {count}" for name, count in self.config_types.items())))
         if self.shortest_distance is not None:
             rows.append((f"shortest distance [{self.length_unit}]", f"{self.shortest_distance:.3f}"))
         if self.float32_resolution is not None and self.energy is not None:
@@ -96,6 +103,8 @@ class Summary:
         if self.isolated:
             atoms = ", ".join(f"{name} {energy:.6g}" for name, energy in self.isolated.items())
             rows.append((f"free atoms [{self.energy_unit}]", f"{atoms} (references, not among the frames)"))
+        elif self.one_composition and len(self.elements) > 1:
+            rows.append(("reference energies", f"{ONE_COMPOSITION}; for others give scale.references"))
         if self.unused:
             rows.append(("not read, but like labels", f"{', '.join(self.unused)}; take with {options(self.unused)}"))
         return rows
@@ -115,7 +124,9 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
     step = max(1, -(-len(dataset) // limit))
     numbers = range(0, len(dataset), step)
     counts: Counter[int] = Counter()
-    sizes, energies, forces, stress, periodic = [], [], [], True, 0
+    sizes, energies, forces, periodic = [], [], [], 0
+    labelled, groups = Counter(dict.fromkeys(LABELS, 0)), Counter[str]()
+    compositions: set[tuple[tuple[int, int], ...]] = set()
     seen: dict[bytes, int] = {}
     duplicates = []
     unused: dict[str, str] = {}
@@ -126,7 +137,9 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
         energies.append(np.nan if frame.energy is None else frame.energy)
         if frame.forces is not None:
             forces.append(frame.forces.ravel())
-        stress = stress and frame.stress is not None
+        labelled.update(name for name in LABELS if getattr(frame, name) is not None)
+        groups.update([group] if (group := str(frame.info.get(GROUP, ""))) else [])
+        compositions.add(tuple(sorted(Counter(frame.z.tolist()).items())))
         unused |= unread_labels(frame)
         periodic += frame.cell is not None
         earlier = seen.setdefault(_fingerprint(frame), number)
@@ -156,7 +169,9 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
         length_unit=dataset.units.length,
         energy=Range.of(known) if len(known) else None,
         force_component=Range.of(np.concatenate(forces)) if forces else None,
-        stress=stress,
+        labelled=dict(labelled),
+        config_types=dict(sorted(groups.items())),
+        one_composition=_rank(compositions) < len(counts),
         shortest_distance=float(min(d for d, _ in bonds)) if bonds else None,
         duplicates=duplicates,
         float32_resolution=resolution,
@@ -167,9 +182,17 @@ def inspect(dataset: Dataset, limit: int = LIMIT) -> Summary:
     )
 
 
+def _rank(compositions: set[tuple[tuple[int, int], ...]]) -> int:
+    """How many elements least squares can tell apart."""
+    elements = sorted({z for composition in compositions for z, _ in composition})
+    table = np.array([[dict(composition).get(z, 0) for z in elements] for composition in compositions])
+    return int(np.linalg.matrix_rank(table))
+
+
 def _fingerprint(frame: Structure) -> bytes:
     cell = b"" if frame.cell is None else np.round(frame.cell, 5).tobytes()
-    return frame.z.tobytes() + (np.round(frame.positions, 5) + 0.0).tobytes() + cell  # + 0.0: no negative zeros
+    whole = frame.z.tobytes() + (np.round(frame.positions, 5) + 0.0).tobytes() + cell  # + 0.0: no negative zeros
+    return blake2b(whole, digest_size=16).digest()
 
 
 def _bonds(dataset: Dataset, sample: int = 200) -> list[tuple[float, float]]:

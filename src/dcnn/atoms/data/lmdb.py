@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dcnn.atoms.data.frame_checks import LABELS, check_frame
+from dcnn.atoms.data.frame_checks import LABELS, Require, check_frame
 from dcnn.atoms.data.label_names import stress_of
 from dcnn.atoms.data.lmdb_pages import LmdbPages
 from dcnn.atoms.dataset import Dataset
+from dcnn.atoms.frame_arrays import GROUP, WEIGHT
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
 from dcnn.errors import InputError
@@ -29,14 +30,14 @@ FIELDS = {
     "forces": ("forces", "force"),
     "stress": ("stress",),
 }
-EXTRA = ("tags", "fixed", "sid", "fid", "natoms", "oc22", "nads")
+EXTRA = ("tags", "fixed", "sid", "fid", "natoms", "oc22", "nads", GROUP, WEIGHT)
 
 
 class LmdbFrames(Sequence[Structure]):
     """Frames of one LMDB file, each read and unpickled when asked for."""
 
-    def __init__(self, path: Path, require: Sequence[str], keys: dict[str, str]) -> None:
-        self.path, self.require, self.keys = path, tuple(require), keys
+    def __init__(self, path: Path, require: Require, keys: dict[str, str]) -> None:
+        self.path, self.require, self.keys = path, require, keys
         self._pages: LmdbPages | None = None
         with decoding(path, "LMDB file"):
             length = self._open().get(b"length")
@@ -63,7 +64,7 @@ class LmdbFrames(Sequence[Structure]):
                 raise InputError(f"missing key {number} (the file says it has {self._length} frames)")
             record = safe_loads(inflated(raw), where)
             frame = structure_of(record, self.keys)
-        return check_frame(frame, where, self.require)
+        return check_frame(frame, where, self.require, self.keys)
 
     def _open(self) -> LmdbPages:
         if self._pages is None:  # opened late so that a pickled dataset opens its own in every process
@@ -95,7 +96,7 @@ def structure_of(record: Any, keys: dict[str, str]) -> Structure:
         value = next((stored[name] for name in names if stored.get(name) is not None), None)
         if value is not None:
             found[field] = np.asarray(value)
-        elif field in ("positions", "z", *keys):
+        elif field in ("positions", "z"):
             raise InputError(f"missing {names[0]}; the record holds {', '.join(sorted(map(str, stored)))}")
     z = found["z"].reshape(-1)
     if not np.array_equal(z, np.rint(z)):
@@ -117,7 +118,7 @@ def read_lmdb(
     path: str | Path,
     units: Units | str | None = None,
     force_sign: int = 1,
-    require: Sequence[str] = LABELS,
+    require: Require = LABELS,
     keys: dict[str, str] | None = None,
 ) -> Dataset:
     """Frames of an S2EF LMDB file, streamed: nothing but the frame asked for is in memory. eV and Å."""

@@ -17,6 +17,7 @@ from dcnn.guard import decoding
 _PAGE = struct.Struct("<QHHHH")  # number, padding, flags, end and start of the free space
 _META = struct.Struct("<16xIIQQ IHHQQQQQ IHHQQQQQ QQ")  # magic, version, address, size, two databases, last page, txn
 _NODE = struct.Struct("<HHHH")  # low and high half of a size or a page, flags, size of the key
+HELD = 64 * 1024**2  # bytes read before their pages are given back
 _MAGIC, _VERSION, _NO_PAGE = 0xBEEFC0DE, 1, 2**64 - 1
 _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
 _BIG, _DEEPEST = 1, 32
@@ -29,6 +30,7 @@ class LmdbPages:
         self.path = path / "data.mdb" if path.is_dir() else path
         with decoding(path, "LMDB file"), self.path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._read = 0
             first = _META.unpack_from(self._map, 0)
             self._page_size = first[4]
             if not 256 <= self._page_size <= 65536:
@@ -107,4 +109,8 @@ class LmdbPages:
             start = page + _PAGE.size
         if start + size > len(self._map):
             raise ValueError("a value ends beyond the file")
+        self._read += size + self._page_size
+        if self._read > HELD and hasattr(mmap, "MADV_DONTNEED"):  # else all pages read so far count as memory
+            self._read = 0
+            self._map.madvise(mmap.MADV_DONTNEED)
         return self._map[start : start + size]

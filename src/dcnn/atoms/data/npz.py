@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dcnn.atoms.data.frame_checks import LABELS, check_frame
+from dcnn.atoms.data.frame_checks import ANY, LABELS, Require, check_frame
 from dcnn.atoms.dataset import Dataset
 from dcnn.atoms.structures import Structure
 from dcnn.atoms.units import Units
@@ -75,7 +75,7 @@ def read_npz(
     labels: str | None = None,
     units: Units | str | None = None,
     force_sign: int = 1,
-    require: Sequence[str] = LABELS,
+    require: Require = LABELS,
     keys: dict[str, str] | None = None,
 ) -> Dataset:
     """Frames of an MD17 (``E F R z``) or rMD17 (``nuclear_charges coords energies forces``) file.
@@ -91,7 +91,7 @@ def read_npz(
     if "virial" in layout:
         raise InputError(f"{path}: virials are read from files of ASE only; give a stress in an npz file")
     with decoding(path, "npz file"):
-        arrays = _arrays(path, stored, layout, [*require, *(keys or {})])
+        arrays = _arrays(path, stored, layout, require, keys or {})
         for key in INDEX_KEYS:
             if key in stored and stored[key].shape == (len(arrays["positions"]),) and stored[key].dtype.kind in "iu":
                 arrays["index"] = stored[key].astype(np.int64)
@@ -116,12 +116,11 @@ def _layout(path: Path, stored: dict[str, np.ndarray], labels: str | None) -> st
 
 
 def _arrays(
-    path: Path, stored: dict[str, np.ndarray], layout: dict[str, str], require: Sequence[str]
+    path: Path, stored: dict[str, np.ndarray], layout: dict[str, str], require: Require, keys: Iterable[str]
 ) -> dict[str, np.ndarray]:
     """The arrays of a layout as int64/float64 of the right shape, every number finite."""
-    missing = [
-        key for field, key in layout.items() if key not in stored and (field in require or field in ("z", "positions"))
-    ]
+    needed = {"z", "positions", *keys, *(() if require == ANY else require)}
+    missing = [key for field, key in layout.items() if key not in stored and field in needed]
     if missing:
         raise InputError(f"{path}: missing key {', '.join(missing)}; the file holds {', '.join(sorted(stored))}")
     positions_key = layout["positions"]
@@ -155,7 +154,8 @@ def _arrays(
             raise InputError(f"{path}: {key} holds {array.dtype}, not {'true and false' if flags else 'numbers'}")
         array = array.astype(np.bool_ if flags else np.int64 if field == "z" else np.float64)
         arrays[field] = array.reshape(frames) if field == "energy" else array
-    if any(f"lacks_{field}" in arrays for field in require) or _suspicious(arrays):
+    partial = any(name.startswith("lacks_") for name in arrays) or not arrays.keys() & set(LABELS)
+    if partial or _suspicious(arrays):
         for number, frame in enumerate(ArrayFrames(arrays, path)):
             check_frame(frame, f"{path}, frame {number}", require)
     return arrays

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lmdb
 import numpy as np
 
+from dcnn.atoms.data.packed import SUFFIX as PACKED
+from dcnn.atoms.data.packed import pack
 from dcnn.atoms.dataset import Dataset
+from dcnn.atoms.frame_arrays import GROUP, WEIGHT
 from dcnn.atoms.structures import Structure
 from dcnn.errors import InputError
 from dcnn.safe_files import written_beside
 
-SUFFIXES = (".npz", ".lmdb", ".xyz", ".extxyz", ".traj", ".db")
+SUFFIXES = (PACKED, ".npz", ".lmdb", ".xyz", ".extxyz", ".traj", ".db")
 
 
 def check_output(path: str | Path) -> Path:
@@ -25,14 +29,18 @@ def check_output(path: str | Path) -> Path:
     return path
 
 
-def write(dataset: Dataset, path: str | Path) -> None:
-    """Writes frames by the name of the file: .npz, .lmdb, .xyz, .extxyz, .traj or .db.
+def write(dataset: Dataset, path: str | Path, show: Callable[[int, int], None] | None = None) -> None:
+    """Writes frames by the name of the file: .dcnn, .npz, .lmdb, .xyz, .extxyz, .traj or .db.
 
-    npz keeps the dataset's units and says so in the file; the others are in eV and Å.
+    npz and dcnn keep the dataset's units and say so in the file; the others are in eV and Å. All but npz and traj are
+    written frame by frame. show(done, total) is called on the way (dcnn).
     """
     path = check_output(path)
     if len(dataset) == 0:
         raise InputError(f"{path}: there are no frames to write")
+    if path.suffix == PACKED:
+        pack(dataset, path, show=show)
+        return
     with written_beside(path, shared=True) as temporary:
         if path.suffix == ".npz":
             _write_npz(dataset, temporary, path)
@@ -79,6 +87,7 @@ def _record(frame: Structure) -> dict[str, Any]:
         "forces": frame.forces,
         "stress": frame.stress,
     }
+    fields |= {name: frame.info.get(name) for name in (GROUP, WEIGHT)}
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -108,7 +117,8 @@ def _write_ase(dataset: Dataset, temporary: Path) -> None:
     if temporary.suffix == ".db":
         with connect(temporary) as database:
             for frame in dataset:
-                database.write(plain(frame))
+                kept = {name: frame.info[name] for name in (GROUP, WEIGHT) if name in frame.info}
+                database.write(plain(frame), **kept)  # a database keeps no other entries
     elif temporary.suffix == ".traj":
         ase_write(temporary, [plain(frame) for frame in dataset])
     else:
