@@ -161,6 +161,7 @@ def configuration() -> str:
     """The page of all keys, from the schema that checks them."""
     from dcnn.atoms.config import AtomsConfig
     from dcnn.pde.config import PdeConfig
+    from dcnn.sobolev.config import SobolevConfig
     from dcnn.train.config import Training
 
     text = [
@@ -170,9 +171,10 @@ def configuration() -> str:
         "`config.yaml` of a run folder shows all that were used. Entries of a list are numbered: "
         "`training.stages.0.learning_rate=1e-3`.",
     ]
-    for title, model in (("A potential", AtomsConfig), ("A PDE network", PdeConfig)):
+    kinds = {"A potential": AtomsConfig, "A PDE network": PdeConfig, "A network on labelled points": SobolevConfig}
+    for title, model in kinds.items():
         text += [f"## {title}", _table(key for key in keys(model) if not key.name.startswith("training"))]
-    text += ["## Training, of both", _table(keys(Training, "training."))]
+    text += ["## Training, of all", _table(keys(Training, "training."))]
     return "\n\n".join(text) + "\n"
 
 
@@ -200,7 +202,13 @@ def _entries(kind: Any) -> list[tuple[str, Any, Any, str]]:
     if issubclass(kind, BaseModel):
         fields: dict[str, FieldInfo] = kind.model_fields
         return [(n, hints[n], f.get_default(call_default_factory=True), f.description or "") for n, f in fields.items()]
-    return [(f.name, hints[f.name], f.default, f.metadata.get("description", "")) for f in dataclasses.fields(kind)]
+    defaults = {
+        f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        for f in dataclasses.fields(kind)
+    }
+    return [
+        (f.name, hints[f.name], defaults[f.name], f.metadata.get("description", "")) for f in dataclasses.fields(kind)
+    ]
 
 
 def _section(hint: Any) -> Any:

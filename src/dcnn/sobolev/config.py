@@ -31,8 +31,8 @@ class SobolevConfig(Checked):
     network: str = setting("", "class of the network, for whoever opens the run")
     coordinates: tuple[str, ...] | None = setting(None, "letters of the columns of x; default x, y, z and t last")
     scale: bool = setting(True, "train in units in which labels and inputs are of order one")
-    weights: dict[str, float] = field(default_factory=dict)
-    norm: Norm = "l2"
+    weights: dict[str, float] = field(default_factory=dict, metadata={"description": "of a label's term; 1 otherwise"})
+    norm: Norm = field(default="l2", metadata={"description": "of every term"})
     validation: float = setting(0.1, "share of the points that is validated on", gt=0, lt=1)
     test: float = setting(0.1, "share of the points that is tested on", gt=0, lt=1)
 
