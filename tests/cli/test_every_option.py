@@ -416,6 +416,7 @@ COMMANDS |= {
             "structures": ["runs/a", "z.xyz", "-o", "y.xyz"],
             "output": ["-o", "z.npz"],
             "units": ["--units", "kcal/mol,Ang"],
+            "trust": None,  # tests/cli/test_predict_fields.py
             "as_json": ["--json"],
         },
     ),

@@ -1,4 +1,4 @@
-"""`dcnn export`: a potential as one file that torch runs without dcnn."""
+"""`dcnn export`: a potential, or the solution of a PDE, as one file that torch runs without dcnn."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import typer
 
 from dcnn import atoms
 from dcnn.atoms.export import export as export_potential
+from dcnn.cli.predict_fields import is_pde
 from dcnn.cli.run_frames import own_test_frames
+from dcnn.errors import InputError
+from dcnn.results import TrainedRun
 
 EXAMPLES = 3  # structures that the exported potential is tried on
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="run folder or checkpoint of a potential")],
+    run: Annotated[Path, typer.Argument(help="run folder or checkpoint of a potential, or run folder of a PDE")],
     output: Annotated[Path, typer.Option("-o", "--output", help="package to write, .pt2")],
     structure: Annotated[
         Path | None, typer.Option(help="structures to try it on; default: test frames of the run")
@@ -33,6 +36,14 @@ def export(
 
     Example: dcnn export runs/ethanol -o ethanol.pt2
     """
+    if is_pde(run):
+        if structure or aot or dtype or max_neighbours:
+            raise InputError(f"{run}: a run of a PDE is exported as it is; leave out the options of potentials")
+        solution = TrainedRun.open(run).solution
+        solution.export(output)
+        about = {"file": str(output), "coordinates": solution.coordinates, "fields": solution.fields}
+        typer.echo(json.dumps(about) if as_json else f"wrote {output}; load it with torch.export.load")
+        return
     potential = atoms.Potential.load(run, dtype=dtype)
     frames = atoms.load(structure, require=(), check=False) if structure else own_test_frames(run)
     about = export_potential(potential, output, list(frames.to_units(length="Ang")[:EXAMPLES]), aot, max_neighbours)

@@ -165,7 +165,7 @@ class PdeNetwork(nn.Module):
             def column(x: Tensor) -> Tensor:
                 named = dict(zip(names, x.unbind(1), strict=True))
                 value = call_by_name(function, named, f"{self.problem.where}: {what}")
-                return torch.as_tensor(value).to(x).expand(len(x))[:, None] + 0 * x[:, :1]  # (N, 1); constants, too
+                return torch.as_tensor(value).to(x).expand(x.shape[0])[:, None] + 0 * x[:, :1]  # (N, 1); constants, too
 
             if list(letters) == [""]:
                 return {"": column(x)[:, 0]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 
 from dcnn.derivatives import partials
 from dcnn.errors import InputError, unknown
+from dcnn.safe_files import written_beside
 
 CHUNK = 16384  # points evaluated at once
 
@@ -39,6 +41,13 @@ class SolutionFunction:
         columns = np.concatenate(found)  # (N, fields)
         arrays = {name: columns[:, n].reshape(shape) for n, name in enumerate(self.fields)}
         return arrays if len(arrays) > 1 else arrays[self.fields[0]]
+
+    def export(self, path: str | Path) -> None:
+        """Writes points (N, coordinates) → fields (N, fields) as a file for `torch.export.load`, without dcnn."""
+        example = torch.zeros(3, len(self.coordinates), dtype=next(self.network.parameters()).dtype)
+        rows = torch.export.Dim("points", min=1)
+        with written_beside(Path(path)) as partial:
+            torch.export.save(torch.export.export(self.network, (example,), dynamic_shapes=({0: rows},)), partial)
 
     def _rows(self, points: Any, named: dict[str, Any]) -> tuple[np.ndarray, tuple[int, ...]]:
         if points is not None:
