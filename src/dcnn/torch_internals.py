@@ -78,6 +78,11 @@ def uncompiled(value: Any) -> Any:
 
 def scripted(function: Callable[[Tensor], Tensor]) -> Any:
     """An elementwise function as TorchScript that autograd can differentiate: nothing is written in place."""
+    return torch._C._create_function_from_graph("forward", scripted_module(function).graph)
+
+
+def scripted_module(function: Callable[[Tensor], Tensor]) -> Any:
+    """:func:`scripted` as a traced function or, of a module, as a module that can be saved."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is deprecated, and those who call it know
         traced = torch.jit.trace(function, torch.linspace(-2.0, 2.0, 3, dtype=torch.float64))
@@ -89,4 +94,4 @@ def scripted(function: Callable[[Tensor], Tensor]) -> Any:
         node.output().replaceAllUsesWith(new.output())
         inputs[0].replaceAllUsesAfterNodeWith(node, new.output())
         node.destroy()
-    return torch._C._create_function_from_graph("forward", graph)
+    return traced

@@ -1,10 +1,12 @@
 """Exported potentials: the numbers of the network, for other sizes, in a process that has no dcnn."""
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ SIZES = {
     "gemnet": {"blocks": 1},
     "tensornet": {"features": 4, "layers": 1, "radial": 6},
 }
+ANGLES = ("dimenet_plus_plus", "gemnet", "tensornet")
 ALONE = """
 import json, sys
 import numpy as np
@@ -41,7 +44,7 @@ extra = {"dcnn.json": ""}
 potential = torch.export.load(package, extra_files=extra).module()
 given = np.load(arrays)
 names = json.loads(extra["dcnn.json"])["inputs"]
-energy, forces = potential(*(torch.from_numpy(given[name]) for name in names))
+energy, forces, stress, atomic = potential(*(torch.from_numpy(given[name]) for name in names))
 np.savez(out, energy=energy.numpy(), forces=forces.numpy())
 """
 
@@ -58,8 +61,8 @@ def potential_of(name, **options):
 
 @cache
 def program_of(name):
-    """The exported network, with room for 30 neighbours; a few seconds each."""
-    return trace(potential_of(name), slots=30)
+    """The exported network; a few seconds each."""
+    return trace(potential_of(name), name in ANGLES, name not in ("cgcnn", "forcenet"))
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n == "gemnet" else ()) for n in SIZES])
@@ -68,17 +71,26 @@ def test_every_network_is_exported_for_any_size(name):
     several = checks.molecules(CUTOFF)
     pair = batch(z=[8, 1], positions=[[0.0, 0, 0], [0, 0, 1.0]], cutoff=CUTOFF)
     for atoms in (several, checks.crystal(CUTOFF), pair.to(dtype=torch.float64)):
-        energy, forces = exported(*inputs(atoms))
-        expected = potential(atoms)
+        energy, forces, stress, atomic = exported(*inputs(atoms, name in ANGLES))
+        periodic = atoms.cell is not None
+        expected = potential(atoms, stress=periodic)
         torch.testing.assert_close(energy, expected.energy, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(forces, expected.forces, rtol=1e-9, atol=1e-9)
+        if name in ("cgcnn", "forcenet"):
+            assert atomic.isnan().all(), "its energy is no sum over atoms"
+        else:
+            torch.testing.assert_close(energy, torch.zeros_like(energy).index_add(0, atoms.system, atomic))
+        if periodic:
+            torch.testing.assert_close(stress, expected.stress, rtol=1e-9, atol=1e-10)
+        else:
+            assert stress.isnan().all()
     strange = batch(z=[6, 14], positions=[[0.0, 0, 0], [0, 0, 1.5]], cutoff=CUTOFF)
-    energy, forces = exported(*inputs(strange))
+    energy, forces, *_ = exported(*inputs(strange, name in ANGLES))
     assert energy.isnan().all()
     assert forces.isnan().all(), "silicon was not trained on"
 
 
-def test_more_neighbours_than_there_is_room_for_give_nan():
+def test_any_number_of_neighbours_is_taken_and_more_than_slots_give_nan():
     grid = torch.cartesian_prod(*[torch.arange(4.0)] * 3).double()  # 64 atoms 1 Å apart
     atoms = batch(
         z=torch.full((66,), 6),
@@ -86,7 +98,11 @@ def test_more_neighbours_than_there_is_room_for_give_nan():
         system=torch.tensor([0] * 64 + [1] * 2),
         cutoff=CUTOFF,
     )
-    energy, forces = program_of("dimenet_plus_plus").module()(*inputs(atoms))
+    exported, given = program_of("dimenet_plus_plus").module(), inputs(atoms, angles=True)
+    energy, forces, *_ = exported(*given)
+    assert len(given[-1]) > 40, "as many as there are"
+    torch.testing.assert_close(energy, potential_of("dimenet_plus_plus")(atoms).energy)
+    energy, forces, *_ = exported(*given[:-1], torch.arange(30))
     assert energy.isnan().tolist() == [True, False]
     assert forces.isnan().all(1).tolist() == [True] * 64 + [False] * 2
 
@@ -95,7 +111,7 @@ def test_more_neighbours_than_there_is_room_for_give_nan():
 def test_a_lone_atom_needs_no_pairs(name):
     potential = potential_of(name)
     lone = batch(z=[8], positions=torch.zeros(1, 3, dtype=torch.float64), cutoff=CUTOFF)
-    energy, forces = program_of(name).module()(*inputs(lone))
+    energy, forces, *_ = program_of(name).module()(*inputs(lone, name in ANGLES))
     torch.testing.assert_close(energy, potential(lone).energy)
     assert not forces.any()
 
@@ -106,7 +122,8 @@ def test_a_process_without_dcnn_gets_the_same_numbers(ethanol_run, tmp_path):
     about = export(potential, tmp_path / "ethanol.pt2", frames[:2])
     assert about["elements"] == [1, 6, 8]
     assert about["cutoff_A"] == 6.0
-    assert about["max_neighbours"] is None
+    assert about["outputs"] == ["energy", "forces", "stress", "atomic_energies"]
+    assert about["atomic_energies"]
     several = collate(frames[10:15], potential.cutoff)
     np.savez(tmp_path / "in.npz", **dict(zip(about["inputs"], (t.numpy() for t in inputs(several)), strict=True)))
     (tmp_path / "alone.py").write_text(textwrap.dedent(ALONE))
@@ -117,21 +134,13 @@ def test_a_process_without_dcnn_gets_the_same_numbers(ethanol_run, tmp_path):
     np.testing.assert_allclose(found["forces"], expected.forces, atol=1e-10)
 
 
-def test_room_for_neighbours_follows_the_examples(tmp_path, monkeypatch):
-    potential, ethanol, asked = potential_of("dimenet_plus_plus"), demo_dataset()[0], []
-    monkeypatch.setattr(
-        "dcnn.atoms.export.trace", lambda _, slots: asked.append(slots) or program_of("dimenet_plus_plus")
-    )
-    most = int(collate([ethanol], CUTOFF).edges.degree.max())
-    about = export(potential, tmp_path / "a.pt2", [ethanol])
-    assert about["max_neighbours"] == most + 4
-    assert export(potential, tmp_path / "b.pt2", [ethanol], max_neighbours=20)["max_neighbours"] == 20
-    assert asked == [most + 4, 20]
+def test_networks_with_angles_say_that_they_take_slots(tmp_path, monkeypatch):
+    monkeypatch.setattr("dcnn.atoms.export.trace", lambda *_: program_of("dimenet_plus_plus"))
+    about = export(potential_of("dimenet_plus_plus"), tmp_path / "a.pt2", demo_dataset()[:1])
+    assert about["inputs"][-1] == "slots"
     extra = {METADATA: ""}
     torch.export.load(tmp_path / "a.pt2", extra_files=extra)
     assert json.loads(extra[METADATA]) == about
-    with pytest.raises(InputError, match=f"has {most} neighbours, more than max_neighbours=2"):
-        export(potential, tmp_path / "c.pt2", [ethanol], max_neighbours=2)
 
 
 def test_wrong_use_is_explained(tmp_path):
@@ -149,7 +158,7 @@ def test_a_package_that_differs_from_the_network_is_not_written(tmp_path, monkey
     other = Potential(
         potential_of("schnet").network, LabelScale(2.1, {z: -float(z) for z in (1, 8)}), energy_unit_eV=0.5
     )
-    monkeypatch.setattr("dcnn.atoms.export.trace", lambda _, slots: program_of("schnet"))
+    monkeypatch.setattr("dcnn.atoms.export.trace", lambda *_: program_of("schnet"))
     with pytest.raises(DcnnError, match=r"the exported energy is .* off the network's; nothing was written"):
         export(other, tmp_path / "a.pt2", [Structure([8, 1], [[0, 0, 0], [0, 0, 1.0]])])
     assert not list(tmp_path.iterdir())
@@ -161,7 +170,27 @@ def test_a_compiled_package_gets_the_same_numbers(tmp_path):
     export(potential, tmp_path / "a.pt2", demo_dataset()[:2], aot=True)
     compiled = torch._inductor.aoti_load_package(str(tmp_path / "a.pt2"))
     for atoms in (checks.molecules(CUTOFF), checks.crystal(CUTOFF)):
-        energy, forces = compiled(*inputs(atoms))
+        energy, forces, *_ = compiled(*inputs(atoms))
         torch.testing.assert_close(energy, potential(atoms).energy, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(forces, potential(atoms).forces, rtol=1e-9, atol=1e-9)
     assert json.loads(compiled.get_metadata()[METADATA])["network"] == "SchNet"
+
+
+@pytest.mark.slow
+def test_the_example_in_cpp_prints_the_numbers_of_the_network(tmp_path):
+    if shutil.which("cmake") is None or shutil.which("c++") is None:
+        pytest.skip("needs cmake and a C++ compiler")
+    potential = potential_of("schnet")
+    water = Structure([8, 1, 1], [[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
+    export(potential, tmp_path / "water.pt2", [water], aot=True)
+    source = Path(__file__).parents[2] / "examples" / "programs"
+    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    for command in (["cmake", "-S", source, "-B", "build", prefix], ["cmake", "--build", "build"]):
+        subprocess.run(command, cwd=tmp_path, check=True, timeout=900, capture_output=True)
+    told = subprocess.run(["build/energy", "water.pt2"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    found = {name: np.array(values, float) for name, *values in map(str.split, told.stdout.splitlines())}
+    expected = potential(collate([water], CUTOFF))
+    np.testing.assert_allclose(found["energy"], expected.energy, rtol=1e-10)
+    np.testing.assert_allclose(found["forces"], expected.forces.flatten(), atol=1e-9)
+    assert found["atomic_energies"].sum() == pytest.approx(found["energy"][0])
+    assert np.isnan(found["stress"]).all()

@@ -22,6 +22,8 @@ from dcnn.cli import (
     compare,
     evaluate,
     export,
+    ipi,
+    lammps,
     md,
     predict,
     replay,
@@ -196,6 +198,18 @@ def _potential(module):
             monkeypatch.setattr(module, "own_test_frames", _noted(asked, frames, "own"))
 
     return record
+
+
+def _lammps(monkeypatch, asked):
+    monkeypatch.setattr(lammps, "open_lammps", _noted(asked, None, "open"))
+    monkeypatch.setattr(lammps, "run_script", _noted(asked, None, "run"))
+    monkeypatch.setattr(lammps, "read_text", lambda path, *more: str(path))
+
+
+def _ipi(monkeypatch, asked):
+    _potential(ipi)(monkeypatch, asked)
+    client = SimpleNamespace(run=lambda *given, **named: None)
+    monkeypatch.setattr(ipi, "SocketClient", lambda **given: asked.append(given) or client)
 
 
 def _select(monkeypatch, asked):
@@ -446,6 +460,32 @@ COMMANDS |= {
             "as_json": ["--json"],
         },
     ),
+    "lammps": (
+        lammps.lammps,
+        _lammps,
+        ["runs/a", "in.a", "--elements", "C,H"],
+        {
+            "run": ["runs/b", "in.a", "--elements", "C,H"],
+            "script": ["runs/a", "in.b", "--elements", "C,H"],
+            "elements": ["--elements", "C,O"],
+            "dtype": ["--dtype", "float32"],
+            "outside": ["--outside", "warn"],
+            "log": ["--log", "other.log"],
+        },
+    ),
+    "ipi": (
+        ipi.ipi,
+        _ipi,
+        ["runs/a"],
+        {
+            "run": ["runs/b"],
+            "structure": ["--structure", "x.xyz"],
+            "unix": ["--unix", "name"],
+            "host": ["--host", "other"],
+            "port": ["--port", "7"],
+            "outside": ["--outside", "warn"],
+        },
+    ),
     "select": (
         select.select,
         _select,
@@ -470,12 +510,20 @@ COMMANDS |= {
             "structure": ["--structure", "x.xyz"],
             "aot": ["--aot"],
             "dtype": ["--dtype", "float64"],
-            "max_neighbours": ["--max-neighbours", "9"],
+            "to": None,  # tests/atoms/test_programs.py
             "as_json": ["--json"],
         },
     ),
 }
-FULL = {"name", "problem", "run", "structures", "resume", "paths"}  # what is given first: the whole line is another one
+FULL = {
+    "name",
+    "problem",
+    "run",
+    "structures",
+    "resume",
+    "paths",
+    "script",
+}  # what is given first: the whole line is another one
 CASES = [(name, parameter) for name, (*_, options) in COMMANDS.items() for parameter in options]
 
 

@@ -132,7 +132,7 @@ def test_export_writes_a_package(ethanol_run, tmp_path, water):
     assert found["elements"] == [1, 6, 8]
     potential = torch.export.load(found["file"]).module()
     batch = atoms.collate(atoms.load(water, require=(), check=False), found["cutoff_A"])
-    energy, _ = potential(*inputs(batch))
+    energy, *_ = potential(*inputs(batch))
     expected = atoms.Potential.load(ethanol_run, dtype="float64").predict(atoms.load(water, require=(), check=False))
     assert energy.tolist() == pytest.approx(expected.energies().tolist(), rel=1e-12)
 
