@@ -10,7 +10,7 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from typer.testing import CliRunner
 
-from dcnn.bench import memory, timing
+from dcnn.bench import memory, timing, to_error
 from dcnn.bench.pair import build_pair
 from dcnn.bench.pde_steps import compare_pde
 from dcnn.bench.potential_steps import compare_atoms
@@ -173,3 +173,24 @@ def test_mistakes_are_told(arguments, message):
     found = CliRunner().invoke(app, arguments)
     assert isinstance(found.exception, InputError)
     assert message in str(found.exception)
+
+
+# ---- time to accuracy -----------------------------------------------------------------------------------------------
+
+
+def test_ours_is_stopped_at_the_error_of_the_script(monkeypatch, capsys):
+    found = to_error.time_to_error(iterations=1, minutes=2.0)
+    assert 0.3 < found.error < 3  # after one step of Adam
+    assert capsys.readouterr().out == ""
+    row = found.to_dict()
+    assert (row["name"], row["error"]) == ("burgers", found.error)
+    assert row["ratio"] == pytest.approx(found.peer_s / found.ours_s)
+    monkeypatch.setattr(to_error, "time_to_error", lambda: found)
+    shown = CliRunner().invoke(app, ["pde", "--to-error", "--json"])
+    assert json.loads(shown.stdout)["results"] == [row]
+
+
+def test_an_error_that_is_not_reached_is_said(monkeypatch):
+    monkeypatch.setattr(to_error, "_deepxde", lambda *_: (1e-9, 1.0))
+    with pytest.raises(DcnnError, match=r"not below 1e-09, DeepXDE's error, within 0.001 CPU minutes"):
+        to_error.time_to_error(minutes=0.001)

@@ -38,10 +38,13 @@ def pde(
     threads: Threads = 2,
     clock: Clock = "wall",
     memory: Annotated[bool, typer.Option(help="measure peak memory, too, in processes of their own")] = True,
+    to_error: Annotated[bool, typer.Option(help="CPU seconds until DeepXDE's error for Burgers' equation")] = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """The paper's three PDE set-ups, ours against DeepXDE: same points, same loss, same weights.
+
+    With --to-error: DeepXDE's own script for Burgers' equation (a minute or two), then `best` until it has that error.
 
     Needs DeepXDE (dcnn's extra "compare"). Making a compiled step takes about a minute a problem.
 
@@ -50,6 +53,14 @@ def pde(
     from dcnn.bench.pde_steps import compare_pde  # imports deepxde
 
     _check_conditions(threads, clock)
+    if to_error:
+        from dcnn.bench.to_error import time_to_error
+
+        torch.set_num_threads(1)  # CPU seconds of one thread
+        run = time_to_error()
+        line = f"burgers to nRMSE {run.error:.3g}: ours {run.ours_s:.1f} CPU s, {run.peer} {run.peer_s:.1f} CPU s"
+        _write([run.to_dict()], output, as_json, line)
+        return
     with progress("dcnn bench pde", "problems") as show:
         found = compare_pde(problems.split(","), activation, step, rounds, threads, clock, memory, show)
     _report(found, output, as_json)
@@ -131,13 +142,17 @@ def _check_conditions(threads: int, clock: str) -> None:
 
 def _report(found: Sequence[StepRatio], output: Path | None, as_json: bool) -> None:
     rows = [line.to_dict() for line in found]
+    _write(rows, output, as_json, _shown(rows))
+
+
+def _write(rows: Sequence[dict[str, Any]], output: Path | None, as_json: bool, shown: Table | str) -> None:
     text = json.dumps({"results": rows, "machine": platform.processor(), "torch": torch.__version__}, indent=2)
     if output is not None:
         output.write_text(text + "\n")
     if as_json:
         typer.echo(text)
     else:
-        Console().print(_shown(rows))
+        Console().print(shown)
 
 
 def _shown(rows: Sequence[dict[str, Any]]) -> Table:
