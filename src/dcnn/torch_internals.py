@@ -59,6 +59,15 @@ def mark_static(tensor: Tensor) -> None:
     torch._dynamo.mark_static(tensor)
 
 
+def machine_code(graph: GraphModule, inputs: list[Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """The graph compiled for inputs of these sizes, or loaded from the cache of the compiler; no input is checked.
+
+    The graph is used up.
+    """
+    more: dict[str, Any] = {"options": {"config_patches": options}, "donate_graph_module": True}
+    return torch._inductor.standalone_compile(graph, inputs, dynamic_shapes="from_example_inputs", **more)
+
+
 def interpolate_(means: Sequence[Tensor], values: Sequence[Tensor], weight: float) -> None:
     """mean += weight · (value − mean) for all tensors at once."""
     torch._foreach_lerp_(list(means), list(values), weight)

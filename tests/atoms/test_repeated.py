@@ -98,3 +98,24 @@ def test_a_molecule_that_comes_apart_is_one_shape_still(traced_only):
             calculator.calculate(moved)
         np.testing.assert_allclose(fast.results["forces"], usual.results["forces"], atol=1e-9)
     assert len(traced_only) == 1
+
+
+def test_one_atom_alone_has_an_energy():
+    for compiled in (True, False):
+        atom = Atoms("O", calculator=Calculator(potential(), compiled=compiled))
+        assert np.isfinite(atom.get_potential_energy())
+
+
+def test_only_what_a_network_depends_on_is_a_change():
+    molecule = demo_dataset()[0].to_ase()
+    calculator = Calculator(potential())
+    assert set(calculator.check_state(molecule)) >= {"positions", "numbers", "cell", "pbc"}
+    calculator.calculate(molecule)
+    molecule.set_initial_charges([0.1] * len(molecule))
+    assert calculator.check_state(molecule) == []
+    molecule.positions[0, 0] += 1e-12
+    assert calculator.check_state(molecule) == ["positions"]
+    molecule.set_cell([9.0, 9.0, 9.0])
+    molecule.pbc = True
+    assert set(calculator.check_state(molecule)) == {"positions", "cell", "pbc"}
+    assert set(calculator.check_state(molecule[:3])) == {"positions", "numbers", "cell", "pbc"}

@@ -61,11 +61,15 @@ def test_an_unfinished_run_goes_on_and_a_finished_one_is_returned(tmp_path):
 
 
 def test_two_processes_train_the_model_of_one(tmp_path):
-    """Each process takes half of every batch; averaged gradients are those of the whole batch, in every stage."""
+    """Each process takes half of every batch; averaged gradients are those of the whole batch, in every stage.
+
+    One process makes its steps as usual, two make them by traced graphs.
+    """
     half = {"learning_rate": 1e-3, "share": 0.5, "dtype": "float64"}
     common = {"epochs": 2, "ema": None, "stages": [half, half]}
-    one = fit(settings(**common), tmp_path / "one")
-    two = fit(settings(**common, devices=2, strategy="ddp"), tmp_path / "two")
+    one = fit(settings(**common, step="eager"), tmp_path / "one")
+    two = fit(settings(**common, devices=2, strategy="ddp", step="traced"), tmp_path / "two")
+    assert "traced step: graph for batches of one size" in (tmp_path / "two" / "log.txt").read_text()
     states = [checkpoint.load(Run(tmp_path / name).last)["network"] for name in ("one", "two")]
     for key, value in states[0].items():
         assert torch.allclose(value, states[1][key], rtol=1e-10, atol=1e-12), key

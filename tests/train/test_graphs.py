@@ -241,10 +241,19 @@ def test_a_shape_gets_a_graph_when_it_comes_back():
 
 @pytest.fixture
 def no_compiler(monkeypatch, tmp_path):
-    """An empty cache folder, and torch.compile that returns the graph itself."""
+    """An empty cache folder, and a compiler that returns the graph itself."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
+    monkeypatch.setattr(compiling, "machine_code", lambda graph, *_: graph)
     return tmp_path
+
+
+def test_the_folder_is_the_users_unless_another_is_given(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for given in ("", "/tmp/torchinductor_someone"):  # the second is what torch itself sets
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", given)
+        assert compiling.folder() == tmp_path / "dcnn" / "compiled"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/somewhere")
+    assert str(compiling.folder()) == "/somewhere"
 
 
 @pytest.mark.parametrize(("left", "compiled"), [(1e5, True), (1.0, False), (None, False)])
@@ -300,12 +309,12 @@ def test_a_graph_from_the_disk_is_the_one_that_was_compiled(monkeypatch, tmp_pat
 
 @pytest.mark.parametrize("trouble", ["no compiler", "wrong numbers"])
 def test_trouble_is_logged_and_the_step_stays_right(monkeypatch, caplog, trouble):
-    def broken(graph, **_):
+    def broken(graph, *_):
         if trouble == "no compiler":
             raise RuntimeError("No working C++ compiler found\nand more")
-        return lambda *inputs: tuple(None if t is None else 2 * t for t in graph(*inputs))
+        return lambda *inputs: tuple(2 * t for t in graph(*inputs))
 
-    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr(compiling, "machine_code", broken)
     task, _ = pde()
     step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
     for batch in task.batches(0):

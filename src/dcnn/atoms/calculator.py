@@ -59,6 +59,15 @@ class Calculator(AseCalculator):
         if compiled:
             potential.compile_if_repeated()
 
+    def check_state(self, atoms: Any, tol: float = 0.0) -> list[str]:
+        """What has changed at all of what a network depends on; ASE's own comparison takes longer than the network."""
+        if self.atoms is None:
+            return list(all_changes)
+        then = self.atoms
+        pairs = {name: (getattr(atoms, name), getattr(then, name)) for name in ("positions", "numbers", "pbc")}
+        pairs["cell"] = atoms.cell.array, then.cell.array
+        return [name for name, (a, b) in pairs.items() if a.shape != b.shape or (a != b).any()]
+
     def calculate(
         self, atoms: Any = None, properties: Sequence[str] = ("energy",), system_changes: Sequence[str] = all_changes
     ) -> None:

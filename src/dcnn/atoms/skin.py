@@ -23,9 +23,11 @@ def all_pairs_radius(network: nn.Module, structure: Structure) -> float:
     shape for all its steps, or else up to the network's cutoff.
     """
     cutoff = float(network.cutoff)  # type: ignore[arg-type]
+    if not 1 < len(structure.z) <= LARGEST:
+        return cutoff
     i, j = np.triu_indices(len(structure.z), k=1)
     distance = np.linalg.norm(structure.positions[i] - structure.positions[j], axis=1)
-    if len(structure.z) > LARGEST or (distance < cutoff).mean() < SHARED:
+    if (distance < cutoff).mean() < SHARED:
         return cutoff
     return EVERYWHERE if unaffected(network, structure, max(2 * cutoff, 2 * float(distance.max()))) else cutoff
 

@@ -16,7 +16,9 @@ def audit(
     target: Annotated[str, typer.Argument(help="run folder, config.yaml, data file, PDE name, problem.py, or demo")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example model.fidelity=scripts")] = None,
     recipe: Annotated[str | None, typer.Option(help="best, standard, paper or original; default: best")] = None,
-    model: Annotated[str | None, typer.Option(help="schnet, cgcnn, dimenet_plus_plus, forcenet or gemnet")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="schnet, cgcnn, dimenet_plus_plus, forcenet, gemnet or tensornet")
+    ] = None,
     trust: Annotated[bool, typer.Option("--trust", help="run the Python file that a run folder names")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:

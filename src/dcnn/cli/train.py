@@ -19,7 +19,9 @@ def train(
     target: Annotated[str | None, typer.Argument(help="data file, config.yaml, PDE name, problem.py, or demo")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example training.minutes=10")] = None,
     recipe: Annotated[str | None, typer.Option(help="best, standard, paper or original; default: best")] = None,
-    model: Annotated[str | None, typer.Option(help="schnet, cgcnn, dimenet_plus_plus, forcenet or gemnet")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="schnet, cgcnn, dimenet_plus_plus, forcenet, gemnet or tensornet")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="of weights and order of batches (the split has data.split_seed)")
     ] = None,
