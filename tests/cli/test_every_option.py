@@ -455,6 +455,7 @@ COMMANDS |= {
             "outside": ["--outside", "warn"],
             "stop_uncertainty": ["--stop-uncertainty", "0.5"],
             "last_frame": ["--last-frame", "last.xyz"],
+            "replicas": None,  # tests/atoms/test_replicas.py
             "seed": ["--seed", "3"],
             "threads": ["--threads", "2"],
             "as_json": ["--json"],

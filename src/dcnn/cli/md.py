@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import ase.io
 import torch
 import typer
 
 from dcnn import atoms
+from dcnn.atoms.data.write import check_output
 from dcnn.atoms.dynamics import Simulation, simulate
+from dcnn.atoms.replicas import simulate_replicas
+from dcnn.atoms.trained_range import OutsideRangeError
 from dcnn.cli.run_frames import own_test_frames
 from dcnn.progress import progress
 
@@ -40,6 +44,9 @@ def md(
     last_frame: Annotated[Path, typer.Option(help="where the frame goes at which a run is ended so")] = Path(
         "md-outside.xyz"
     ),
+    replicas: Annotated[
+        int, typer.Option(help="copies that move at once (nve, nvt); the trajectory then holds where each ended")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="of velocities and thermostat")] = 0,
     threads: Annotated[int | None, typer.Option(help="default: 1 below 100 atoms, else as torch decides")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
@@ -54,6 +61,13 @@ def md(
     moving.calc = calculator
     if threads or len(moving) < 100:  # the operations of a small molecule are too short to share
         torch.set_num_threads(threads or 1)
+    if replicas > 1:
+        _replicas(
+            calculator.potential, moving, output, last_frame, as_json, replicas=replicas, steps=steps,
+            ensemble=ensemble, temperature=temperature, timestep=timestep, friction=friction, seed=seed,
+            check_every=0 if outside == "ignore" else every,
+        )  # fmt: skip
+        return
     with progress(f"{ensemble} of {moving.get_chemical_formula()}", "steps") as shown:
         result = simulate(
             moving,
@@ -75,6 +89,32 @@ def md(
         typer.echo(json.dumps({**result.to_dict(), "trajectory": str(output) if output else None}, indent=2))
     else:
         _show(result, output)
+
+
+def _replicas(
+    potential: atoms.Potential, moving: Any, output: Path | None, last_frame: Path, as_json: bool, **settings: Any
+) -> None:
+    if output is not None:
+        check_output(output)
+    try:
+        with progress(f"replicas of {moving.get_chemical_formula()}", "steps") as shown:
+            found = simulate_replicas(potential, moving, progress=shown, **settings)
+    except OutsideRangeError as error:
+        ase.io.write(last_frame, error.atoms, format="extxyz")
+        raise
+    if output is not None:
+        atoms.write(atoms.Dataset(found.frames, "eV"), output)
+    about = {name: value for name, value in vars(found).items() if name != "frames"}
+    if as_json:
+        typer.echo(
+            json.dumps({"replicas": len(found.frames), **about, "file": str(output) if output else None}, indent=2)
+        )
+        return
+    typer.echo(
+        f"{len(found.frames)} replicas of {found.steps} steps, {found.replica_steps_per_second:.0f} of them a second"
+    )
+    drift = "" if found.drift_meV_atom_ps is None else f", energy drift {found.drift_meV_atom_ps:.4f} meV/atom/ps (rms)"
+    typer.echo(f"temperature {found.temperature_K:.1f} K{drift}")
 
 
 def _show(result: Simulation, output: Path | None) -> None:
