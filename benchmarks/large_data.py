@@ -12,9 +12,10 @@ belong to the forces. `oc22` writes pickled PyG `Data` objects, as OC22's S2EF f
 from __future__ import annotations
 
 import argparse
+import json
 import pickle
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,21 +104,25 @@ def oc22_records(atoms: int) -> Iterator[bytes]:
         yield from made
 
 
-class Repeated(Sequence[Structure]):
-    """The frames over and over."""
-
-    def __init__(self, atoms: int, count: int) -> None:
-        self.count = count
-        self.frames = [
-            Structure(f["atomic_numbers"], f["pos"], f.get("cell"), energy=f["energy"], forces=f["forces"])
-            for f in frames(atoms, periodic=atoms > 20)
-        ]
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, number: Any) -> Any:
-        return self.frames[number % KINDS]
+def write_dcnn(path: Path, count: int, atoms: int) -> None:
+    """Flat arrays as `dcnn data convert` writes them: those of the few frames, over and over."""
+    made = [
+        Structure(f["atomic_numbers"], f["pos"], f.get("cell"), energy=f["energy"], forces=f["forces"])
+        for f in frames(atoms, periodic=atoms > 20)
+    ]
+    pack(Dataset(made, "eV"), path)
+    repeats = -(-count // KINDS)
+    for column in path.iterdir():
+        if column.name == "layout.json":
+            layout = json.loads(column.read_text()) | {"frames": repeats * KINDS, "atoms": repeats * KINDS * atoms}
+            column.write_text(json.dumps(layout))
+        elif column.name == "end":
+            np.arange(atoms, repeats * KINDS * atoms + 1, atoms).astype("<i8").tofile(column)
+        else:
+            raw = column.read_bytes()
+            with column.open("wb") as file:
+                for _ in range(repeats):
+                    file.write(raw)
 
 
 def main() -> None:
@@ -131,7 +136,7 @@ def main() -> None:
     if asked.kind == "xyz":
         write_xyz(asked.output, asked.frames, asked.atoms)
     elif asked.kind == "dcnn":
-        pack(Dataset(Repeated(asked.atoms, asked.frames), "eV"), asked.output)
+        write_dcnn(asked.output, asked.frames, asked.atoms)
     elif asked.kind == "lmdb":
         write_lmdb(asked.output, plain_records(asked.atoms), asked.frames)
     else:

@@ -194,3 +194,18 @@ def test_an_error_that_is_not_reached_is_said(monkeypatch):
     monkeypatch.setattr(to_error, "_deepxde", lambda *_: (1e-9, 1.0))
     with pytest.raises(DcnnError, match=r"not below 1e-09, DeepXDE's error, within 0.001 CPU minutes"):
         to_error.time_to_error(minutes=0.001)
+
+
+def test_what_a_step_waits_for_its_batch():
+    small = ["model.overrides.features=8", "model.overrides.filters=8", "model.overrides.blocks=1"]
+    data = ["demo", "data.train=20", "data.validation=5", "data.test=5", "training.step=eager", *small]
+    result = CliRunner().invoke(app, ["data", *data, "--workers", "0,1", "--steps", "3", "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["results"]
+    assert [(row["workers"], row["frames"]) for row in rows] == [(0, 20), (1, 20)]
+    for row in rows:
+        assert 0 < row["waiting_share"] < 1
+        assert row["waiting_ms"] / (row["waiting_ms"] + row["step_ms"]) == pytest.approx(row["waiting_share"])
+        assert row["peak_mb"] > 0
+    with pytest.raises(InputError, match="numbers separated by commas"):
+        CliRunner().invoke(app, ["data", "demo", "--workers", "many"], catch_exceptions=False)
