@@ -144,3 +144,12 @@ def test_a_frame_without_any_label_is_refused(tmp_path):
     write(Dataset([frame(0), frame(1, "")], "eV"), tmp_path / "a.xyz")
     with pytest.raises(InputError, match=r"a.xyz, frame 1: no energy and no forces"):
         load(tmp_path / "a.xyz", require="any")
+
+
+def test_elements_that_only_test_frames_have_are_named_before_the_first_step():
+    frames, network = frames_of("mixed", 6), build("schnet", **SIZES)
+    strange = Dataset([Structure([9, 1], [[0, 0, 0], [0, 0, 1.0]], energy=-1.0, forces=np.zeros((2, 3)))], "eV")
+    splits = {"train": frames, "validation": frames, "test": strange}
+    config = AtomsConfig(scale={"references": "elements"}, training={"epochs": 1})
+    with pytest.raises(InputError, match=r"the test frames hold F, which no training frame does"):
+        build_atoms(config, frames=splits, network=network)

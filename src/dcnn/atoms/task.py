@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch
@@ -98,6 +99,8 @@ class AtomsTask:
         self.one_shape = one_shape
         held = {name: Held.by(split) for name, split in self.packed.items()}
         self.elements = held["train"].elements
+        if isinstance(scale.references, dict):
+            _require_known(held, scale.references)
         weighted = bool(config_weights) or held["train"].weighted
         self.config_weights = dict(config_weights or {}) if weighted else None
         self.partial = {name for name in LABELS if held["train"].frames[name] < len(frames["train"]) or weighted}
@@ -341,6 +344,17 @@ class Held:
             weighted = weighted or bool((chunk.weight != 1).any())
             seen[chunk.z] = True
         return cls(frames, stressed, np.flatnonzero(seen).tolist(), weighted)
+
+
+def _require_known(held: Mapping[str, Held], references: Mapping[int, float]) -> None:
+    """Refuses, before the first step, frames with elements that training frames do not have."""
+    for name, split in held.items():
+        strange = [chemical_symbols[z] for z in split.elements if z not in references]
+        if strange:
+            raise InputError(
+                f"the {name} frames hold {', '.join(strange)}, which no training frame does: raise data.train, take "
+                "another data.split_seed, leave these frames out, or give scale.references for all elements"
+            )
 
 
 def _monitor(held: Mapping[str, Held]) -> str:
