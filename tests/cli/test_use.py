@@ -189,10 +189,10 @@ def test_every_command_shows_an_example(command):
 
 
 def test_exit_codes_of_the_whole_program(ethanol_run, water, tmp_path, monkeypatch, capsys):
-    hot = ["--structure", water, "--steps", "200", "--timestep", "500", "--outside", "ignore"]
+    hot = ["--structure", water, "--steps", "200", "--timestep", "500", "--last-frame", tmp_path / "last.xyz"]
     for arguments, code, message in (
         (["md", "nowhere", "--steps", "1"], 2, "dcnn: nowhere: no such run folder"),
-        (["md", ethanol_run, *hot], 1, "does not hold here"),
+        (["md", ethanol_run, *hot], 1, "outside of what the potential was trained on"),
         (["predict", ethanol_run, water, "-o", tmp_path / "o.xyz"], 0, ""),
     ):
         monkeypatch.setattr(sys, "argv", ["dcnn", *map(str, arguments)])
