@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from dcnn.errors import InputError
-from dcnn.pde import problems
+from dcnn.pde import Collocation, problems
 from dcnn.pde.geometry import Ball, Box, Extrusion, Polygon
+from dcnn.pde.points import draw
+from dcnn.pde.sampling import generator
 from dcnn.report import write_page
 from dcnn.results import fit_config
 
@@ -129,3 +131,15 @@ def test_a_problem_on_a_shape_is_solved_and_reported(tmp_path, name, steps, erro
     assert test["nrmse"] < error < 0.2 < test["constant_nrmse"]
     if name == "annulus":
         assert "u: reference" in write_page([tmp_path / "run"], tmp_path / "page.html").read_text()
+
+
+def test_every_piece_of_a_boundary_has_its_share_of_points():
+    problem = problems.get("channel")
+    wall = problem.soft_conditions()[1]
+    plan = Collocation(domain=500, boundary=600)
+    interior, ((_, points),) = draw(problem, [wall], plan, generator(0), torch.float64)
+    around = (points - torch.tensor([0.8, 0.5])).norm(dim=1) < 0.2001
+    length = 0.4 * math.pi
+    assert float(around.double().mean()) == pytest.approx(length / (length + 5), abs=0.04)
+    assert interior.shape == (500, 2)
+    assert float(interior[:, 0].mean()) == pytest.approx(1.25, abs=0.1)

@@ -124,8 +124,8 @@ def draw(
         """n points of a shape: more are drawn until as many as that are in it."""
         for doubled in range(12):
             found = place(unit(n << doubled))
-            if len(found) >= n:
-                return found[:n]
+            if len(found) >= n:  # the pieces of a surface come one after the other
+                return found[torch.randperm(len(found), generator=random)[:n]]
         raise InputError(f"{problem.where}: not one of {n << 11} points is in the shape of the domain, or on this part")
 
     if collocation.shared:
