@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,22 @@ def test_sobolev_shows_that_every_step_helps(capsys):
     for column in (0, 1):
         errors = [float(row[column]) for row in rows.values()]
         assert errors == sorted(errors, reverse=True), rows
+
+
+@pytest.mark.slow
+def test_active_learning_adds_frames_that_the_engine_labels(tmp_path):
+    pytest.importorskip("tblite", reason="pip install 'dcnn[xtb]'")
+    small = ["--rounds", "1", "--steps", "20", "--members", "2", "--paths", "1", "--add", "5", "-o", str(tmp_path)]
+    told = subprocess.run(
+        [sys.executable, EXAMPLES / "active_learning.py", *small],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    counts = [int(n) for n in re.findall(r"^round \d: (\d+) frames", told.stdout, re.MULTILINE)]
+    assert counts[0] == 40
+    assert 40 < counts[1] <= 45
 
 
 @pytest.mark.slow
