@@ -156,7 +156,7 @@ def export_metatomic(potential: Potential, path: str | Path, examples: Sequence[
     potential(batch)
     if batch.edges is not None and "neighbourhoods" in vars(batch.edges):
         name = type(potential.network).__name__
-        raise InputError(f"{name} sees angles, whose tables have no fixed size in TorchScript; use SchNet or ForceNet")
+        raise InputError(f"{name} sees angles, whose tables have no fixed size in TorchScript; use SchNet")
     if not is_additive(potential, batch):
         raise InputError(f"the energy of {type(potential.network).__name__} is not a sum over atoms, as metatomic asks")
     with warnings.catch_warnings(action="ignore"):  # torch's, about TorchScript
