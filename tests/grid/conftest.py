@@ -1,9 +1,13 @@
 """Cells that train in a second, and a cache of their own for every test."""
 
+import os
+
 import pytest
 
 from dcnn.grid.cells import GridCell
 from dcnn.grid.comparison import cells_of
+
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112, Ray's name; at its 15 a busy machine would starve workers
 
 TINY_PDE = ["network.width=4", "network.depth=1", "points.interior=8", "points.boundary=4", "points.initial=4"]
 TINY_PDE += ["training.stages=[{optimizer: adam}]", "training.accelerator=cpu", "steps_per_epoch=10"]

@@ -20,12 +20,6 @@ from dcnn.train.text import to_yaml
 OPEN_LOGS = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 
 
-@pytest.fixture(autouse=True)
-def awake(monkeypatch):
-    """Ray's workers run at nice 15, and would wait for ever on a busy machine."""
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-
-
 def silent_port():
     """A port that accepts connections and never says a word."""
     listener = socket.socket()
