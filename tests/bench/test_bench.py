@@ -18,6 +18,7 @@ from dcnn.bench.steps import training_step
 from dcnn.bench.timing import StepRatio, interleaved
 from dcnn.cli.bench import app
 from dcnn.errors import DcnnError, InputError
+from dcnn.train import compiling
 
 FEW = {"num_domain": 30, "num_boundary": 10, "num_initial": 20, "width": 8, "resolution": 16}
 
@@ -76,7 +77,7 @@ def test_a_step_that_cannot_be_made_says_so(monkeypatch):
         raise RuntimeError("no compiler")
 
     pair = small()
-    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr(compiling, "machine_code", broken)
     with pytest.raises(DcnnError, match="compiled step could not be made"):
         training_step(pair.task, [pair.batch], "compiled")
     pair.network.norm = torch.nn.BatchNorm1d(3)

@@ -301,6 +301,7 @@ COMMANDS = {
             "threads": ["--threads", "1"],
             "clock": ["--clock", "cpu"],
             "memory": ["--no-memory"],
+            "to_error": None,  # tests/bench/test_bench.py
             "output": ["-o", "bench.json"],
             "as_json": ["--json"],
         },

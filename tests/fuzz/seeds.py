@@ -22,7 +22,7 @@ import torch
 from dcnn import atoms
 from dcnn.atoms.data import demo_dataset, write
 from dcnn.atoms.data.fingerprint import load_split, save_split
-from dcnn.atoms.data.frame_checks import check_geometries
+from dcnn.atoms.data.packed import pack
 from dcnn.atoms.splits import read_split
 from dcnn.pde import pdebench
 from dcnn.results.domains import config_of
@@ -255,7 +255,7 @@ def load_all(path: Path) -> None:
     data = atoms.load(path, require=())
     for frame in data[:50]:
         frame.to_ase()
-    check_geometries(data[:50])
+    pack(data[:50])
 
 
 def read_h5(path: Path) -> None:

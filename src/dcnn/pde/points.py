@@ -130,7 +130,7 @@ def draw(
 
     if collocation.shared:
         if problem.shape is not None:
-            raise InputError(f"{problem.where}: points.shared is for boxes, not for shapes")
+            raise InputError(f"{problem.where}: points.shared is for boxes, not for shapes; set points.shared=false")
         interior, boundary, initial = (
             problem.stretch(unit(n + 1)[1:])  # the first point of a Hammersley sequence is a corner
             for n in (collocation.domain, collocation.boundary, collocation.initial)

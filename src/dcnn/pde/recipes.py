@@ -82,6 +82,7 @@ _NOISE = {
 }
 # Steep fronts: points where the residual is large, drawn anew often; fixed ones are learnt by heart.
 _FRONTS = {"points": {"interior": 1500, "resample_every": 4, "adaptive": True}}
+_SHAPES = ("l_shape", "annulus", "channel")  # not of the paper: its points on all walls at once are those of a box
 PDE_BEST: dict[str, dict[str, Any]] = {
     "burgers": _FRONTS,
     "allen_cahn": _FRONTS,
@@ -100,7 +101,7 @@ def recipe(name: str, problem: str = "", own: Mapping[str, Any] | None = None) -
         raise unknown("recipe", name, PDE)
     values: dict[str, Any] = {"kind": "pde", "recipe": name, **PDE[name]}
     if name != "best":
-        return values
+        return merge(values, {"points": {"shared": False}}) if problem in _SHAPES else values
     loss, network, training = ((own or {}).get(part) or {} for part in ("loss", "network", "training"))
     squares = loss.get("norm", "l2") == "l2" and loss.get("weighting", "fixed") == "fixed"
     if not squares or network.get("batch_norm") or training.get("devices", 1) != 1:

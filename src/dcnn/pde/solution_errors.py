@@ -34,7 +34,7 @@ def errors(network: PdeNetwork | Windows, reference: Solution, coarse: bool = Fa
     by_field = nrmse(found, truth, timed)
     everywhere = (found, truth) if whole.shape == late.shape else on_grid(network, whole)
     result = {
-        "mse": float(np.nanmean((everywhere[0] - everywhere[1]) ** 2)),
+        "mse": float(_mean_square(everywhere[0] - everywhere[1], ~np.isnan(everywhere[1]))),
         "nrmse": float(by_field.mean()),
         "nrmse_domain": float(nrmse(*everywhere, timed).mean()),
         "constant_nrmse": float(nrmse(constant, truth, timed).mean()),
@@ -56,11 +56,17 @@ def nrmse(found: Array, truth: Array, timed: bool) -> Array:
 
     Outside the shape of a domain the truth is NaN, and does not count.
     """
-    times = truth.shape[-1] if timed else 1
+    rows = (len(truth), -1, truth.shape[-1] if timed else 1)
+    known = ~np.isnan(truth).reshape(rows)
     error, size = (
-        np.sqrt(np.nanmean(a.reshape(len(truth), -1, times) ** 2, axis=1)) for a in (found - truth, truth)
+        np.sqrt(_mean_square(a.reshape(rows), known, axis=1)) for a in (found - truth, truth)
     )  # (fields, times)
-    return (error / np.maximum(size, 1e-300)).mean(1)
+    return np.asarray((error / np.maximum(size, 1e-300)).mean(1))
+
+
+def _mean_square(values: Array, known: Array, axis: int | None = None) -> Array:
+    """The mean over what is `known`; a NaN of the network is no hole in the reference, and stays."""
+    return np.asarray((np.where(known, values, 0.0) ** 2).sum(axis) / known.sum(axis))
 
 
 def predict(network: nn.Module, points: Array | Tensor) -> Array:
