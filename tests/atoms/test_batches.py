@@ -103,7 +103,9 @@ def test_batches_by_size_hold_every_frame_once_within_the_bound(name):
     assert orders[0] != orders[1] == orders[2]
     shares = [task.plan.frames(0, step, rank, 2) for step in range(task.steps_per_epoch) for rank in (0, 1)]
     assert all(len(share) for share in shares)
-    with pytest.raises(InputError, match=r"training frame \d+ alone has 12, more than 11 a batch"):
+    with pytest.raises(
+        InputError, match=r"batch_atoms or batch_edges is 11, but training frame \d+ alone has 12; give at least that"
+    ):
         task_of(batch_atoms=11)
     with pytest.raises(ValueError, match="batch_atoms or batch_edges, not both"):
         task_of(batch_atoms=20, batch_edges=20)

@@ -444,7 +444,7 @@ COMMANDS |= {
             "steps": ["--steps", "3"],
             "temperature": ["--temperature", "10"],
             "ensemble": ["--ensemble", "nvt"],
-            "pressure": ["--pressure", "1"],
+            "pressure": None,  # only with --ensemble npt
             "timestep": ["--timestep", "1"],
             "structure": ["--structure", "x.xyz"],
             "output": ["-o", "path.traj"],
@@ -590,6 +590,17 @@ def test_no_option_is_left_out(name):
         ("compare", ["demo", "--recipes", "best", "--reference", "original"], "not among the recipes"),
         ("compare", ["demo", "--seeds", "1", "--paired"], "one seed has no spread"),
         ("compare", ["heat", "--model", "schnet"], "unknown key"),
+        ("md", ["runs/a", "--steps", "9", "--pressure", "1"], "only --ensemble npt holds a pressure"),
+        (
+            "md",
+            ["runs/a", "--steps", "9", "--replicas", "2", "--equilibrate", "5"],
+            "--equilibrate would change nothing",
+        ),
+        (
+            "md",
+            ["runs/a", "--steps", "9", "--replicas", "2", "--outside", "warn"],
+            "--outside warn would change nothing",
+        ),
         ("sweep", ["demo", LEARNING_RATE, "--minutes", "0"], r"training\.minutes"),
         ("sweep", ["demo", LEARNING_RATE, "--minutes", "1", "training.steps=4"], "give one budget"),
         ("reproduce", ["table1", "--data", "data"], "takes the frames of the package"),
@@ -613,7 +624,9 @@ def test_what_would_be_ignored_is_refused(name, arguments, message, tmp_path, mo
 
 
 def test_options_that_stand_alone(tmp_path, monkeypatch):
-    """--yes starts what --scale paper only prices; --samples, --seed and --resolution make other files."""
+    """--yes starts what --scale paper prices; --samples, --seed, --resolution make other files; npt has a pressure."""
+    npt = ["runs/a", "--steps", "2", "--ensemble", "npt"]
+    assert observe("md", npt, tmp_path, monkeypatch) != observe("md", [*npt, "--pressure", "1"], tmp_path, monkeypatch)
     with pytest.raises(Exception, match="start with --yes"):
         observe("reproduce", ["table3", "--scale", "paper"], tmp_path, monkeypatch)
     asked, _, _ = observe("reproduce", ["table3", "--scale", "paper", "--yes"], tmp_path, monkeypatch)

@@ -72,6 +72,15 @@ def test_a_missing_column_is_named(heat, tmp_path):
     assert not (tmp_path / "u.csv").exists()
 
 
+def test_points_that_are_no_numbers_are_refused_and_those_outside_warned_about(heat, tmp_path):
+    (tmp_path / "points.csv").write_text("x,t\n0.5,0.1\nnan,0.1\n")
+    with pytest.raises(InputError, match="x is NaN or infinite in row 1"):
+        command("predict", heat, tmp_path / "points.csv", "-o", tmp_path / "u.csv")
+    (tmp_path / "points.csv").write_text("x,t\n0.5,0.1\n7,0.1\n")
+    with pytest.warns(UserWarning, match=r"1 points have x outside of \[0, 1\]"):
+        command("predict", heat, tmp_path / "points.csv", "-o", tmp_path / "u.csv")
+
+
 def test_a_problem_of_ones_own_asks_for_trust(tmp_path):
     (tmp_path / "decay.py").write_text(PROBLEM)
     fit_config({"problem": {"name": str(tmp_path / "decay.py")}, **SIZES}, tmp_path / "run")

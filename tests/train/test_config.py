@@ -25,6 +25,10 @@ def test_kind_selects_the_schema(kind, expected):
     ("values", "message"),
     [
         ({"kind": "atoms", "trainning": {"epochs": 1}}, r"unknown key in the top level 'trainning'.*'training'"),
+        (
+            {"kind": "atoms", "energy_key": "E"},
+            r"unknown key in the top level 'energy_key'.*section: data\.energy_key\.",
+        ),
         ({"kind": "atoms", "training": {"epoch": 1}}, r"unknown key in training 'epoch'.*'epochs'"),
         (
             {"kind": "atoms", "training": {"steps": 1, "stages": [{"optimiser": "adam"}]}},

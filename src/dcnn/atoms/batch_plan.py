@@ -28,7 +28,10 @@ class BatchPlan:
             self.steps = count // self.batch_size
             return
         if sizes.max() > most:
-            raise InputError(f"training frame {int(sizes.argmax())} alone has {sizes.max()}, more than {most} a batch")
+            raise InputError(
+                f"training.batch_atoms or batch_edges is {most}, but training frame {int(sizes.argmax())} alone has "
+                f"{sizes.max()}; give at least that"
+            )
         levels = np.floor(np.log(np.maximum(sizes, 1)) / np.log(RATIO)).astype(np.int64)
         _, self._bucket = np.unique(levels, return_inverse=True)
         held = np.bincount(self._bucket)

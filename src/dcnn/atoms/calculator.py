@@ -103,6 +103,8 @@ class Calculator(AseCalculator):
             warnings.warn(message, stacklevel=4)
             self.outside = "ignore"  # once is enough
             return
-        error = OutsideRangeError(f"{message}. Train on frames like these, or go on with outside='warn'")
+        error = OutsideRangeError(
+            f"{message}. Train on frames like these, or go on with outside='warn' (--outside warn)"
+        )
         error.atoms = self.atoms
         raise error

@@ -16,6 +16,7 @@ from dcnn.atoms.dynamics import Simulation, simulate
 from dcnn.atoms.replicas import simulate_replicas
 from dcnn.atoms.trained_range import OutsideRangeError
 from dcnn.cli.run_frames import own_test_frames
+from dcnn.errors import InputError
 from dcnn.progress import progress
 
 
@@ -61,7 +62,16 @@ def md(
     moving.calc = calculator
     if threads or len(moving) < 100:  # the operations of a small molecule are too short to share
         torch.set_num_threads(threads or 1)
+    if pressure and ensemble != "npt":
+        raise InputError(f"--pressure {pressure}: only --ensemble npt holds a pressure")
     if replicas > 1:
+        given = {
+            "--equilibrate": equilibrate,
+            "--stop-uncertainty": stop_uncertainty,
+            "--outside warn": outside == "warn",
+        }
+        if ignored := [option for option, value in given.items() if value]:
+            raise InputError(f"--replicas {replicas}: {', '.join(ignored)} would change nothing; leave it out")
         _replicas(
             calculator.potential, moving, output, last_frame, as_json, replicas=replicas, steps=steps,
             ensemble=ensemble, temperature=temperature, timestep=timestep, friction=friction, seed=seed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 import numpy as np
 
@@ -38,6 +39,13 @@ def predict_fields(run: Path, points: Path, output: Path, trust: bool) -> dict[s
         at = dict(zip(names, axes, strict=True))
     else:
         at = _points_of(points, names)
+    for name in names:
+        low, high = domain[name]
+        if not np.isfinite(at[name]).all():
+            raise InputError(f"{points}: {name} is NaN or infinite in row {np.argwhere(~np.isfinite(at[name]))[0][0]}")
+        if outside := int(((at[name] < low) | (at[name] > high)).sum()):
+            message = f"{points}: {outside} points have {name} outside of [{low:g}, {high:g}], where it was not trained"
+            warn(message, stacklevel=2)
     found = opened.solution(**at)
     fields = found if isinstance(found, dict) else {opened.solution.fields[0]: found}
     with written_beside(output) as partial:

@@ -36,8 +36,10 @@ def validated(kind: type[Model], values: Mapping[str, Any], source: str = "confi
 def _explain(kind: type[BaseModel], issue: Any) -> str:
     place = [str(part) for part in issue["loc"]]
     if issue["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        section = ".".join(place[:-1]) or "the top level"
-        return str(unknown(f"key in {section}", place[-1], _keys_at(kind, issue["loc"][:-1])))
+        section, known = ".".join(place[:-1]) or "the top level", _keys_at(kind, issue["loc"][:-1])
+        inside = [f"{key}.{place[-1]}" for key in known if place[-1] in _keys_at(kind, (*issue["loc"][:-1], key))]
+        hint = f" In a section: {' or '.join(inside)}." if inside and place[-1] not in known else ""
+        return str(unknown(f"key in {section}", place[-1], known)) + hint
     message = issue["msg"].removeprefix("Value error, ")
     found = "" if issue["type"] == "value_error" else f" (found {reprlib.repr(issue['input'])})"
     if message.partition(":")[0].isidentifier():  # a check of a dataclass names its field itself
