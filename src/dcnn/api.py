@@ -198,7 +198,7 @@ def _problem(what: Any, values: dict[str, Any]) -> _Described | None:
         return None
     ours = type(what).__module__.startswith("dcnn.pde.problems.")
     if ours:
-        section = {"name": what.name, "parameters": {**what.parameters, **what.settings}, "trainable": [*what.unknowns]}
+        section = {"name": what.name, "parameters": {**what.stated, **what.settings}, "trainable": [*what.unknowns]}
         return _Described(merge({"kind": "pde", "problem": section}, values))
     what.check()
     section = {"name": f"object:{type(what).__qualname__}"}

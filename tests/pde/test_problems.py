@@ -515,3 +515,12 @@ def test_a_solution_must_fit_its_grid():
     with pytest.raises(ValueError, match="field 'u' has shape"):
         Solution({"x": np.arange(3.0)}, {"u": np.ones(4)})
     assert SimpleNamespace(**Solution({"x": np.arange(2.0)}, {"u": np.ones(2)}).fields).u.sum() == 2
+
+
+def test_the_factor_of_the_wave_leaves_a_network_of_one_size_for_all_times():
+    problem = problems.get("wave")
+    known = problem.solution().at("t", slice(1, None))
+    x, t = torch.as_tensor(known.points()).unbind(1)
+    hard = problem.hard_constraints()["u"]
+    needed = (torch.as_tensor(known.values()[:, 0]) - hard.lift(x)) / hard.factor(x, t)
+    assert float(needed.abs().max()) < 20  # with t² x(1 − x) it is 514

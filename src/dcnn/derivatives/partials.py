@@ -190,7 +190,7 @@ def coordinate_names(x: Tensor, wanted: Sequence[str], coordinates: Sequence[str
     used = sorted(set("".join(wanted)))
     if coordinates is not None:
         names = tuple(coordinates)
-        if len(names) != d or len(set(names)) != d or any(len(name) != 1 for name in names):
+        if len(names) != d or len(set(names)) != d:
             raise InputError(f"coordinates must be {d} different letters, one a column of x; got {names}")
         return names
     if d == 1 and len(used) == 1 and used[0] in "xyzt":
@@ -207,4 +207,4 @@ def _index(name: str, coordinates: Sequence[str]) -> Index:
             raise unknown(f"coordinate in the derivative {name!r}:", letter, coordinates)
     if len(name) > MAX_ORDER:
         raise InputError(f"the derivative {name!r} is of order {len(name)}; orders up to {MAX_ORDER} are supported")
-    return tuple(name.count(letter) for letter in coordinates)
+    return tuple(name.count(c) if len(c) == 1 else 0 for c in coordinates)

@@ -12,7 +12,6 @@ from dcnn.errors import InputError
 from dcnn.pde.conditions import Value, Valued, at_position
 from dcnn.pde.dry_run import used_by
 from dcnn.pde.geometry import Box, Shape
-from dcnn.pde.named_field import call_by_name
 
 if TYPE_CHECKING:
     from dcnn.pde.problem import Problem
@@ -34,10 +33,9 @@ class Edge(Valued):
 
     def faces(self, problem: Problem) -> list[tuple[int, float]]:
         """(column, position) of each face; those of all space axes if `on` was not given."""
-        space = [c for c in problem.coordinates if c != "t"]
-        valid = [c + end for c in space for end in ("", "-", "+")]
+        valid = [c + end for c in problem.space for end in ("", "-", "+")]
         found = []
-        for face in self.on or space:
+        for face in self.on or problem.space:
             if face not in valid:
                 raise InputError(f"{problem.where}: {self.name} condition on face {face!r}. Valid: {', '.join(valid)}")
             low, high = problem.domain[face[0]]
@@ -197,8 +195,8 @@ class General(Edge):
         self, problem: Problem, partials: Mapping[str, Tensor], prepared: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         given = {**prepared, "normal": Normal(problem, prepared["normal"])}
-        where = f"{problem.where}: {self.name} condition"
-        return {self.name: call_by_name(self.residual, {**problem.named_fields(partials), **given}, where)}
+        available = {**problem.named_fields(partials), **given}
+        return {self.name: problem.call(self.residual, available, f"{self.name} condition")}
 
 
 class Outgoing(Edge):

@@ -101,6 +101,8 @@ def build_network(config: PdeConfig, truth: Problem) -> PdeNetwork | Windows:
     if config.problem.regularise:
         problem = truth.with_settings(**config.problem.regularise)
         problem.unknowns = truth.unknowns  # what is learnt is learnt for both
+        if problem.ranges != truth.ranges:
+            raise InputError(f"{problem.where}: problem.regularise={config.problem.regularise} changes a range")
     settings, windows = network_settings(problem, config.network), config.points.time_windows
     return Windows(problem, windows, **settings) if windows > 1 else PdeNetwork(problem, **settings)
 

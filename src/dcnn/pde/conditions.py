@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import InputError
-from dcnn.pde.named_field import call_by_name, split_key
+from dcnn.pde.named_field import split_key
 
 if TYPE_CHECKING:
     from dcnn.pde.problem import Problem
@@ -88,8 +88,9 @@ class Valued(Condition):
     def value_at(self, problem: Problem, points: Tensor, key: str, value: Value) -> Tensor:
         """A number or a function of coordinates at `points`, (N,)."""
         named = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        where = f"{problem.where}: {self.name} condition on {key!r}"
-        at_points = torch.as_tensor(call_by_name(value, named, where) if callable(value) else value).to(points)
+        what = f"{self.name} condition on {key!r}"
+        where = f"{problem.where}: {what}"
+        at_points = torch.as_tensor(problem.call(value, named, what) if callable(value) else value).to(points)
         if at_points.shape not in ((), (1,), (len(points),)):
             raise InputError(f"{where}: must be one number a point, found {tuple(at_points.shape)}")
         if not bool(torch.isfinite(at_points).all()):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dcnn.errors import InputError
-from dcnn.pde.named_field import Recorder, call_by_name
+from dcnn.pde.named_field import Recorder
 from dcnn.pde.problem_source import line_of, prefixed
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def used_by(problem: Problem, function: Callable[..., Any], columns: Mapping[str
     """The partial derivatives that an expression of a user's reads, found by evaluating it on three made-up points."""
     recorder = Recorder(len(problem.fields))
     try:
-        found = call_by_name(function, {**problem.named_fields(recorder), **columns}, where)
-    except InputError as error:
-        raise InputError(prefixed(problem.where, str(error))) from None
+        found = problem.call(function, {**problem.named_fields(recorder), **columns}, where)
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{problem.where}: {where}: {type(error).__name__}: {error}") from error
     if not isinstance(found, Tensor) or found.shape != (3,):

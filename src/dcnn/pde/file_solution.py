@@ -29,11 +29,16 @@ def solution_in_file(problem: Problem, path: str | Path, sample: int = 0) -> Sol
             )
         for key, value in problem.parameters.items():
             stated = samples.attributes.get(key)
-            if stated is not None and key not in problem.unknowns and not np.isclose(float(stated), value, rtol=1e-3):
+            free = key in problem.unknowns or key in problem.ranges
+            if stated is not None and not free and not np.isclose(float(stated), value, rtol=1e-3):
                 raise InputError(f"{path}: {key} = {stated} in the file, {value} in the problem; set {key}={stated}")
         if not -len(samples) <= sample < len(samples):
             raise InputError(f"{path}: sample {sample} asked for, the file has {len(samples)}")
         found: Solution = samples[sample]
+        given = {key: np.array([float(samples.attributes[key])]) for key in problem.ranges if key in samples.attributes}
+    if given:  # a file is for one value of a parameter
+        fields = {k: v.reshape(*[1] * len(given), *found.shape) for k, v in found.fields.items()}
+        found = Solution({**given, **found.grid}, fields, found.source)
     if {*found.grid} != {*problem.coordinates}:
         raise InputError(
             f"{path}: axes {', '.join(found.grid)}, but {problem.where} has {', '.join(problem.coordinates)}"

@@ -85,6 +85,8 @@ def _settings(problem: Problem, samples: int, seed: int) -> dict[str, Any]:
         raise InputError(f"samples must be at least 1, found {samples}")
     if samples > 1 and "sample" not in problem.options:
         raise InputError(f"{problem.where} has one solution only; its file cannot hold {samples} samples")
+    if problem.ranges:
+        raise InputError(f"{problem.where}: {', '.join(problem.ranges)} must be a number here, not a range")
     return {**problem.identity(), "sample": "all", "seed": seed, "samples": samples}
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from dcnn.pde.conditions import Condition
 from dcnn.pde.dry_run import used_by
-from dcnn.pde.named_field import call_by_name
 from dcnn.pde.sampling import generator, sobol
 
 if TYPE_CHECKING:
@@ -51,10 +50,12 @@ class Integral(Condition):
 
     def place(self, problem: Problem, unit: Tensor, part: int = 0) -> Tensor:
         nodes, _ = self._nodes(problem)  # (M, space)
-        count = self.times if "t" in problem.coordinates else 1
+        timed, varied = "t" in problem.coordinates, [problem.axis(name) for name in problem.ranges]
+        count = self.times if timed or varied else 1
         points = torch.empty(len(nodes), count, len(problem.coordinates), dtype=torch.float64)
         points[..., [problem.axis(c) for c in problem.space]] = nodes[:, None]
-        if "t" in problem.coordinates:
+        points[..., varied] = problem.stretch(sobol(count, points.shape[2], generator(0)))[:, varied]
+        if timed:
             points[..., problem.axis("t")] = torch.linspace(*problem.domain["t"], count, dtype=torch.float64)
         self.rows_each = len(nodes)
         return points.flatten(0, 1).to(unit)  # all nodes of a residual are `count` rows apart
@@ -82,8 +83,8 @@ class Integral(Condition):
         _, weights = self._nodes(problem)
         rows = points.reshape(len(weights), -1, len(problem.coordinates)).transpose(0, 1)  # (times, M, coordinates)
         columns = dict(zip(problem.coordinates, rows.unbind(2), strict=True))
-        start = {"t": columns["t"][:, 0]} if "t" in columns else {}
-        value = call_by_name(self.equals, start, f"{self.name} condition") if callable(self.equals) else self.equals
+        start = {name: column[:, 0] for name, column in columns.items() if name not in problem.space}
+        value = problem.call(self.equals, start, f"{self.name} condition") if callable(self.equals) else self.equals
         equals = torch.as_tensor(value).to(points).expand(len(rows))
         return columns | {"weights": weights.to(points).expand(len(rows), -1), "equals": equals}
 
@@ -91,7 +92,7 @@ class Integral(Condition):
         self, problem: Problem, partials: Mapping[str, Tensor], prepared: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         columns = {c: prepared[c].T.reshape(-1) for c in problem.coordinates}
-        where = f"{problem.where}: {self.name} condition"
-        values = call_by_name(self.integrand, {**problem.named_fields(partials), **columns}, where)
+        available = {**problem.named_fields(partials), **columns}
+        values = problem.call(self.integrand, available, f"{self.name} condition")
         weights = prepared["weights"]  # (times, M)
         return {self.name: (values.reshape(weights.shape[1], -1).T * weights).sum(1) - prepared["equals"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +20,31 @@ if TYPE_CHECKING:
 
 
 def known_solution(problem: Problem) -> Solution | None:
-    """What `solve` returns, checked; an expensive one comes from the user's cache directory if it is there."""
+    """What `solve` returns, checked; an expensive one comes from the user's cache directory if it is there.
+
+    Over the range of a parameter, solutions at a few of its values, along an axis of its name.
+    """
+    if problem.ranges:
+        return _over_ranges(problem)
     from_file = problem.settings.get("data") is not None  # a file may change under the same name
     stating = "_stating" in problem.__dict__  # the conditions themselves ask for the solution
     if not problem.expensive or from_file or stating or problem.source() is None:
         return _checked(problem, problem.solve())
     return _checked(problem, cached({**problem.identity(), **_statement(problem)}, problem.solve))
+
+
+def _over_ranges(problem: Problem) -> Solution | None:
+    few = 5 if len(problem.ranges) == 1 else 3
+    axes = {name: np.linspace(low, high, few) for name, (low, high) in problem.ranges.items()}
+    at = (dict(zip(axes, map(float, values), strict=True)) for values in product(*axes.values()))
+    parts = [part for values in at if (part := problem.with_settings(**values).reference()) is not None]
+    if len(parts) < few ** len(axes):
+        return None
+    grid, shape = parts[0].grid, [few] * len(axes)
+    if any(not np.array_equal(grid[axis], part.grid[axis]) for part in parts for axis in grid):
+        raise InputError(f"{problem.where}: `solve` must use one grid for all values of {', '.join(axes)}")
+    fields = {k: np.stack([p.fields[k] for p in parts]).reshape(*shape, *parts[0].shape) for k in parts[0].fields}
+    return Solution({**axes, **grid}, fields, parts[0].source)
 
 
 def _statement(problem: Problem) -> dict[str, Any]:

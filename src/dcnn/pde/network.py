@@ -20,7 +20,6 @@ from dcnn.activations.init import init_
 from dcnn.derivatives import Jet, gradient, partials
 from dcnn.errors import InputError, unknown
 from dcnn.pde.embedding import CoordinateEmbedding
-from dcnn.pde.named_field import call_by_name
 from dcnn.pde.problem import Problem
 
 INITIALISATIONS = ("glorot", "he", "moments")
@@ -164,13 +163,13 @@ class PdeNetwork(nn.Module):
         def derivatives(function: Callable[..., Any], what: str) -> dict[str, Tensor]:
             def column(x: Tensor) -> Tensor:
                 named = dict(zip(names, x.unbind(1), strict=True))
-                value = call_by_name(function, named, f"{self.problem.where}: {what}")
+                value = self.problem.call(function, named, what)
                 return torch.as_tensor(value).to(x).expand(x.shape[0])[:, None] + 0 * x[:, :1]  # (N, 1); constants, too
 
             if list(letters) == [""]:
                 return {"": column(x)[:, 0]}
             if hasattr(function, "partials"):
-                offered: dict[str, Tensor] = function.partials(*x.unbind(1), letters)
+                offered: dict[str, Tensor] = function.partials(*x.unbind(1)[len(self.problem.ranges) :], letters)
                 return offered
             return {word: value[:, 0].detach() for word, value in partials(column, x, letters, names, "nested").items()}
 

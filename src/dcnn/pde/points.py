@@ -135,7 +135,7 @@ def draw(
             problem.stretch(unit(n + 1)[1:])  # the first point of a Hammersley sequence is a corner
             for n in (collocation.domain, collocation.boundary, collocation.initial)
         )
-        faces = [(problem.axis(c), end) for c in problem.coordinates if c != "t" for end in problem.domain[c]]
+        faces = [(problem.axis(c), end) for c in problem.space for end in problem.domain[c]]
         order = torch.randperm(len(boundary), generator=random)
         for i, (column, end) in enumerate(faces):
             boundary[order[i :: len(faces)], column] = end

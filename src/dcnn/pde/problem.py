@@ -58,15 +58,17 @@ class Problem:
 
     ``residuals`` takes arguments by name: fields (``u``, with ``u.x``, ``u.xx``, ``u.xt`` …), coordinates
     (tensors (N,)) and ``everywhere`` (values of all fields on all rows of a batch, ``everywhere.u``).
-    Parameters and options are read as ``self.<name>``; a trainable parameter is a tensor.
+    Parameters and options are read as ``self.<name>``; a trainable parameter is a tensor. A parameter that is given as
+    (low, high) is an input of the network before the coordinates, and a tensor (N,) in what is evaluated at points.
     """
 
     name: ClassVar[str] = ""
-    coordinates: ClassVar[tuple[str, ...]] = ()
+    coordinates: tuple[str, ...] = ()
     domain: Mapping[str, tuple[float, float]] = {}
     shape: Shape | None = None  # of the space axes, if it is no box; `domain` then needs the time only
     fields: ClassVar[tuple[str, ...]] = ()
-    parameters: Mapping[str, float] = {}
+    parameters: Mapping[str, Any] = {}
+    ranges: Mapping[str, tuple[float, float]] = {}  # of those parameters that are inputs of the network
     options: ClassVar[Mapping[str, Any]] = {}
     periodic: ClassVar[Mapping[str, float]] = {}  # axis -> period, for inputs that are periodic by construction
     reflecting: ClassVar[tuple[str, ...]] = ()  # axes whose walls mirror: for inputs with no normal derivative there
@@ -86,19 +88,29 @@ class Problem:
         for key in given:
             if key not in (*self.parameters, *self.options):
                 raise unknown(f"parameter of {self.where}", key, (*self.parameters, *self.options, "trainable"))
-        numbers = {key: _number(self.where, key, given.get(key, v)) for key, v in self.parameters.items()}
+        stated = {key: given.get(key, value) for key, value in self.parameters.items()}
+        self.ranges = {k: self._range(k, v) for k, v in stated.items() if isinstance(v, list | tuple)}
+        middle = {key: (low + high) / 2 for key, (low, high) in self.ranges.items()}
+        numbers = {key: _number(self.where, key, value) for key, value in {**stated, **middle}.items()}
         self.parameters = numbers
+        if self.ranges:
+            self.coordinates, self.domain = (*self.ranges, *self.coordinates), {**self.ranges, **self.domain}
         self.settings = {key: given.get(key, value) for key, value in self.options.items()}
         self.measurements: tuple[Condition, ...] = ()
         self.unknowns = nn.ParameterDict()
         learnt = type(self).trainable if trainable is None else trainable
         for key in (learnt,) if isinstance(learnt, str) else learnt:
-            if key not in numbers:
-                raise unknown(f"trainable parameter of {self.where}", key, numbers)
+            if key not in numbers or key in self.ranges:
+                raise unknown(f"trainable parameter of {self.where}", key, {*numbers} - {*self.ranges})
             self.unknowns[key] = nn.Parameter(torch.tensor(numbers[key], dtype=torch.get_default_dtype()))
 
     def __getattr__(self, key: str) -> Any:
         if not key.startswith("_"):
+            if key in self.ranges and isinstance(self.parameters[key], float):
+                raise InputError(
+                    f"{self.where}: {key} has the range {self.ranges[key]}, so a value only at points: in residuals "
+                    f"and in functions, as in Dirichlet(u=lambda {key}: 2 * {key})"
+                )
             for values in (self.unknowns, self.parameters, self.settings):
                 if key in values:
                     return values[key]
@@ -149,7 +161,7 @@ class Problem:
     @property
     def space(self) -> list[str]:
         """The coordinates but time."""
-        return [c for c in self.coordinates if c != "t"]
+        return [c for c in self.coordinates if c != "t" and c not in self.ranges]
 
     def inside(self, points: Tensor) -> Tensor:
         """Which points (N, coordinates) of the box around the domain are in it."""
@@ -181,9 +193,19 @@ class Problem:
         }
         if self.__dict__.get("flux_form"):
             available |= quantities(self.fields, self.coordinates, partials, points)
-            named = call_by_name(self.residuals, available, f"{self.where}: residuals")
+            named = self.call(self.residuals, available, "residuals")
             return {name: plain_value(residual) for name, residual in named.items()}
-        return call_by_name(self.residuals, available, f"{self.where}: residuals")
+        found: dict[str, Tensor] = self.call(self.residuals, available, "residuals")
+        return found
+
+    def call(self, function: Callable[..., Any], available: Mapping[str, Any], what: str) -> Any:
+        """`function` with what it names of `available`; meanwhile `self.nu` of a range is its value at the points."""
+        numbers = self.parameters
+        self.parameters = {**numbers, **{name: available[name] for name in self.ranges}}
+        try:
+            return call_by_name(function, available, f"{self.where}: {what}")
+        finally:
+            self.parameters = numbers
 
     @cached_property
     def _dry_run(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -245,11 +267,16 @@ class Problem:
 
     def identity(self) -> dict[str, Any]:
         """The problem by name, with its parameters and options."""
-        return {"problem": self.where, **self.parameters, **{k: str(v) for k, v in self.settings.items()}}
+        return {"problem": self.where, **self.stated, **{k: str(v) for k, v in self.settings.items()}}
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The parameters as they were given: numbers, and ranges as (low, high)."""
+        return {**self.parameters, **self.ranges}
 
     def with_settings(self, **changes: Any) -> Problem:
         """The same problem with other parameters or options."""
-        twin = type(self)(trainable=tuple(self.unknowns), **{**self.parameters, **self.settings, **changes})
+        twin = type(self)(trainable=tuple(self.unknowns), **{**self.stated, **self.settings, **changes})
         twin.measurements = self.measurements
         return twin
 
@@ -262,7 +289,7 @@ class Problem:
     def settled(self) -> Problem:
         """The same problem with its learnt parameters, as they are now, for known ones."""
         learnt = {name: float(value.detach()) for name, value in self.unknowns.items()}
-        return type(self)(trainable=(), **{**self.parameters, **self.settings, **learnt})
+        return type(self)(trainable=(), **{**self.stated, **self.settings, **learnt})
 
     def check(self) -> None:
         """Raise an :class:`InputError` if the residuals or conditions cannot be evaluated."""
@@ -314,6 +341,14 @@ class Problem:
             raise InputError(f"{self.where}: a shape of {axes} dimensions, but space has {', '.join(self.space)}")
         if any(len(c) != 1 for c in self.coordinates) or {*self.fields} & {*self.coordinates}:
             raise InputError(f"{self.where}: coordinates are single letters and differ from the fields")
+
+    def _range(self, key: str, given: Sequence[Any]) -> tuple[float, float]:
+        bounds = tuple(_number(self.where, key, value) for value in given)
+        if len(bounds) != 2 or not bounds[0] < bounds[1]:
+            raise InputError(f"{self.where}: the range of {key} must be (low, high), found {given}")
+        if key in self.fields or set(key) <= set(self.coordinates):
+            raise InputError(f"{self.where}: {key} cannot have a range: fields or derivatives are written so")
+        return bounds
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Problem:
         twin = type(self).__new__(type(self))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -42,6 +45,25 @@ def errors(network: PdeNetwork | Windows, reference: Solution, coarse: bool = Fa
     if len(by_field) > 1:
         result |= {f"nrmse_{name}": float(e) for name, e in zip(reference.fields, by_field, strict=True)}
     return result
+
+
+def errors_over(
+    network: PdeNetwork | Windows, reference: Solution, ranges: Iterable[str], coarse: bool = False
+) -> dict[str, Any]:
+    """The mean of :func:`errors` over the values of parameters that have a range, and the nrmse at each of them."""
+    parts = {"": reference}
+    for name in ranges:
+        parts = {
+            f"{label} {name}={value:.6g}".strip(): part.at(name, slice(n, n + 1))
+            for label, part in parts.items()
+            for n, value in enumerate(reference.grid[name])
+        }
+    found = {label: errors(network, part, coarse) for label, part in parts.items()}
+    if "" in found:
+        return found[""]
+    names = next(iter(found.values()))
+    mean = {name: float(np.mean([each[name] for each in found.values()])) for name in names}
+    return mean if coarse else {**mean, "by_parameter": {label: each["nrmse"] for label, each in found.items()}}
 
 
 def on_grid(network: PdeNetwork | Windows, reference: Solution) -> tuple[Array, Array]:

@@ -26,7 +26,7 @@ from dcnn.pde.points import PointGroup, Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import generator, where_large
 from dcnn.pde.solution import Solution
-from dcnn.pde.solution_errors import collapsed, errors
+from dcnn.pde.solution_errors import collapsed, errors_over
 from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
 from dcnn.train.run import Run
@@ -98,7 +98,8 @@ class PdeTask:
             return self._given if self._given is not None else self.truth.reference()
         problem = self.truth.settled()
         if self._settled is None or self._settled[0] != problem.parameters:
-            self._settled = dict(problem.parameters), problem.solve()
+            found = problem.reference() if problem.ranges else problem.solve()
+            self._settled = dict(problem.parameters), found
         return self._settled[1]
 
     def cast(self, dtype: torch.dtype) -> None:
@@ -237,13 +238,13 @@ class PdeTask:
         times. constant_nrmse: of the best constant fields, to be read beside nrmse. residual_rms_*: of every
         equation, loss: of all terms with their weights, unit_loss: mean squares in natural units whatever the weights
         and norms, on fresh points. parameter_*: learnt, and half of its 95 % interval. collapsed: the
-        network is one constant.
+        network is one constant. by_parameter: nrmse at values of parameters with a range; the others are means of it.
         """
         assert isinstance(network, PdeNetwork | Windows)
         found: dict[str, Any] = {}
         fixed = self._given is not None or not self.problem.unknowns
         if (fixed or split == "test") and self.reference is not None:
-            found |= errors(network, self.reference, coarse=split != "test")
+            found |= errors_over(network, self.reference, self.problem.ranges, coarse=split != "test")
         fresh = self._fresh(1 if split == "test" else 0)
         with torch.no_grad():
             residuals = self._residuals(self.truth, network, fresh)

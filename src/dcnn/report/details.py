@@ -109,6 +109,8 @@ def _field(section: RunSection, task: Any) -> None:
     if task.reference is None:
         section.notes.append("This problem has no reference solution: fields and residuals are shown without errors.")
     section.figures = pde.figures(pde.evaluate(task))
+    if test.get("by_parameter"):
+        section.figures.append(pde.over_range(test["by_parameter"]))
 
 
 def _points(section: RunSection, task: Any) -> None:

@@ -37,19 +37,24 @@ class Fields:
 
 
 def evaluate(task: PdeTask) -> Fields:
-    """Everything on a part of the reference's grid, or on a grid of its own where there is no reference."""
+    """Everything on a part of the reference's grid, or on a grid of its own where there is no reference.
+
+    Of a parameter that has a range, at the middle of it.
+    """
     grid = _grid(task)
     points = grid.points()
+    axes = {name: values for name, values in grid.grid.items() if name not in task.truth.ranges}
+    shape = tuple(map(len, axes.values()))
     values = predict(task.network, points)  # (N, fields)
     names = task.truth.fields
     outside = ~task.truth.inside(torch.as_tensor(points)).numpy()
     values[outside] = np.nan
     known = grid.fields if task.reference is not None else {}
     return Fields(
-        grid.grid,
-        {name: values[:, n].reshape(grid.shape) for n, name in enumerate(names)},
-        dict(known),
-        {name: np.where(outside, np.nan, r).reshape(grid.shape) for name, r in _residuals(task, points).items()},
+        axes,
+        {name: values[:, n].reshape(shape) for n, name in enumerate(names)},
+        {name: values.reshape(shape) for name, values in known.items()},
+        {name: np.where(outside, np.nan, r).reshape(shape) for name, r in _residuals(task, points).items()},
     )
 
 
@@ -58,8 +63,12 @@ def _grid(task: PdeTask) -> Solution:
     found = task.reference
     if found is None:
         axes = {name: np.linspace(*problem.domain[name], MOST_POINTS) for name in problem.coordinates}
-        found = Solution({k: v[:: MOST_POINTS // 2] if len(axes) > 2 and k == "t" else v for k, v in axes.items()}, {})
-    few = TIMES if len(found.grid) > 2 else MOST_POINTS
+        axes |= {name: np.array([np.mean(bounds)]) for name, bounds in problem.ranges.items()}
+        several = len(axes) - len(problem.ranges) > 2
+        found = Solution({k: v[:: MOST_POINTS // 2] if several and k == "t" else v for k, v in axes.items()}, {})
+    for axis in problem.ranges:
+        found = _taken(found, axis, np.array([len(found.grid[axis]) // 2]))
+    few = TIMES if len(found.grid) - len(problem.ranges) > 2 else MOST_POINTS
     for axis, values in found.grid.items():
         most = few if axis == "t" else MOST_POINTS
         if len(values) > most:
@@ -209,4 +218,14 @@ def error_rows(entry: ReportedRun) -> list[tuple[str, float]]:
     for key, value in entry.test.items():
         if isinstance(value, float) and key.startswith(("nrmse_", "residual_rms_", "parameter_")) and key not in names:
             found.append((key.replace("_", " "), value))
-    return found
+    return found + [(f"nRMSE, {label}", value) for label, value in entry.test.get("by_parameter", {}).items()]
+
+
+def over_range(errors: dict[str, float]) -> list[Figure]:
+    """The error against a parameter that has a range, if it is one."""
+    named = [label.split("=") for label in errors]
+    if any(len(each) != 2 for each in named):
+        return []
+    chart = Chart(named[0][0], "nRMSE", log_y=True)
+    chart.line([float(value) for _, value in named], list(errors.values()), 0, "network")
+    return [chart.figure(f"Error over the range of {named[0][0]}", "Fields are shown at the middle of the range.")]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
@@ -27,24 +26,24 @@ class _Ordinary(Problem):
         raise NotImplementedError
 
     def start(self) -> dict[str, Any]:
-        return {field: self.parameters[f"{field}0"] for field in self.fields}
+        def of(field: str) -> Callable[..., Tensor]:
+            return lambda t: 0 * t + self.parameters[f"{field}0"]
+
+        return {field: of(field) for field in self.fields}
 
     def conditions(self) -> Sequence[Condition]:
         return [Initial(**self.start())]
 
     def hard_constraints(self) -> dict[str, Hard]:
-        def lifted(value: float) -> Callable[..., Tensor]:
-            return lambda t: torch.full_like(t, value)
-
         return {
-            field: Hard(factor=lambda t: t, lift=lifted(value), satisfies=(f"initial_{field}",))
+            field: Hard(factor=lambda t: t, lift=value, satisfies=(f"initial_{field}",))
             for field, value in self.start().items()
         }
 
     def solve(self) -> Solution:
         t = np.linspace(*self.domain["t"], self.resolution)
         known = self.settled()
-        span, start = self.domain["t"], [*self.start().values()]
+        span, start = self.domain["t"], [self.parameters[f"{field}0"] for field in self.fields]
         found = solve_ivp(lambda _, u: known.slopes(*u), span, start, "DOP853", t, rtol=1e-11, atol=1e-11)
         return Solution({"t": t}, dict(zip(self.fields, found.y, strict=True)), "Runge–Kutta of order 8, rtol 1e-11")
 

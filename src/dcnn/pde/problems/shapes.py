@@ -59,7 +59,7 @@ class Annulus(Problem):
         return {"laplace": u.xx + u.yy}
 
     def conditions(self) -> Sequence[Condition]:
-        return [Dirichlet(u=1.0, on="inside"), Robin(u=0.0, a=self.parameters["a"], on="outside")]
+        return [Dirichlet(u=1.0, on="inside"), Robin(u=0.0, a=lambda: self.parameters["a"], on="outside")]
 
     def solve(self) -> Solution:
         x, y = (cell_centres(self, axis, self.resolution) for axis in "xy")
