@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from dcnn.atoms.convolution import convolve, pays
+
 
 class Neighbourhoods(NamedTuple):
     """The edges into every atom side by side in n slots (n = largest number of neighbours), the rest empty.
@@ -149,6 +151,14 @@ class AtomsBatch:
     def sum_edges(self, values: Tensor) -> Tensor:
         """Σ of the rows of the edges into every atom, (2P, …) → (N, …)."""
         return sum_by(self.edge_center, values, self.z.shape[0])
+
+    def convolve(self, values: Tensor, filters: Tensor) -> Tensor:
+        """Σ over the neighbours j of every atom of values_j ∘ filters_ij, (N, F) and (P, F) → (N, F)."""
+        if pays(len(self.pair_i)):
+            return convolve(values, filters, self.pair_i, self.pair_j)
+        sent = values.index_select(0, self.edge_neighbour)  # (2P, F)
+        messages = sent.view(2, *filters.shape) * filters  # both directions of a pair share its filter
+        return self.sum_edges(messages.view_as(sent))
 
     def sum_atoms(self, values: Tensor) -> Tensor:
         """Σ of the rows of the atoms of every system, (N, …) → (B, …)."""

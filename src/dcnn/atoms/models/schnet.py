@@ -53,9 +53,7 @@ class Block(nn.Module):
             glorot_(layer)
 
     def forward(self, x: Tensor, filters: Tensor, batch: AtomsBatch) -> Tensor:
-        sent = self.into_filters(x).index_select(0, batch.edge_neighbour)  # (2P, F)
-        messages = sent.view(2, *filters.shape) * filters  # both directions of a pair share its filter
-        received = batch.sum_edges(messages.view_as(sent))  # (N, F)
+        received = batch.convolve(self.into_filters(x), filters)  # (N, F)
         return x + self.output(self.activation(self.out_of_filters(received)))
 
 
