@@ -178,6 +178,19 @@ def test_windows_of_time_can_be_resumed_and_give_the_same_network(tmp_path):
     assert resume_run(tmp_path / "stopped").test == whole.test
 
 
+def test_the_moving_average_of_a_window_begins_with_the_window(tmp_path):
+    config = {
+        **QUICK,
+        "problem": {"name": "advection", "parameters": {"resolution": 16}},
+        "network": {"width": 8, "depth": 2, "modes": 2},
+        "points": {"interior": 64, "time_windows": 2},
+        "training": {"epochs": 4, "ema": 0.999, "stages": [{"learning_rate": 1e-4}], "select": "last"},
+    }
+    fit(config, tmp_path / "run")
+    first, second = (n.layers[1].weight.detach() for n in TrainedRun.open(tmp_path / "run").network.networks)
+    assert float((first - second).abs().max()) < 0.005  # 0.0004; with random weights in the average 0.025
+
+
 class StopError(Exception):
     """Stands in for a killed process."""
 

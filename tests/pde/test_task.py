@@ -315,6 +315,17 @@ def test_learnt_parameters_are_reported_and_stored():
     assert found.state()["parameters"]["alpha"] == pytest.approx(0.3)
 
 
+def test_a_learnt_parameter_is_judged_by_the_solution_for_the_value_found():
+    settings = {"alpha": 0.3, "measured": 4, "resolution": 16}
+    found = task("heat", problem={"parameters": settings, "trainable": ["alpha"]})
+    with torch.no_grad():
+        found.problem.unknowns["alpha"].fill_(0.05)
+    expected = problems.get("heat", alpha=0.05, resolution=16).solution()
+    np.testing.assert_allclose(found.reference.fields["u"], expected.fields["u"], atol=1e-8)
+    judged = found.evaluate(found.network, "test")
+    assert judged["mse"] == pytest.approx(errors(found.network, expected)["mse"])
+
+
 def test_a_misspelt_weight_is_named():
     with pytest.raises(InputError, match=r"unknown term in loss.weights 'inital_u'; did you mean 'initial_u'"):
         task(loss={"weights": {"inital_u": 2.0}})
