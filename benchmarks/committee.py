@@ -21,6 +21,7 @@ def seconds(call, times):
 parser = argparse.ArgumentParser()
 parser.add_argument("--dtype", default="float64")
 parser.add_argument("--members", type=int, default=4)
+parser.add_argument("--compiled", action="store_true", help="both sides, as in molecular dynamics")
 parser.add_argument("--rounds", type=int, default=15)
 parser.add_argument("--models", nargs="*", default=["schnet", "cgcnn", "forcenet"])
 options = parser.parse_args()
@@ -29,6 +30,10 @@ frame = list(demo_dataset()[:1].to_units(length="Ang"))
 for name in options.models:
     members = [Potential(build(name, preset="small"), dtype=options.dtype) for _ in range(options.members)]
     together = Committee(members)
+    if options.compiled:
+        for potential in (together, members[0]):
+            potential.compile_if_repeated()
+            potential.repeated.scale = 0.0
     batch = collate(frame, together.cutoff, together.dtype)
     for _ in range(5):
         together(batch)

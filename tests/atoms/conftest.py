@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from ase.build import bulk
 from ase.calculators.lj import LennardJones
 from torch import nn
@@ -48,3 +49,16 @@ def argon():
         return Potential(Argon(), elements=[18], **options)
 
     return SimpleNamespace(potential=potential, reference=reference, crystal=crystal, sigma=SIGMA)
+
+
+@pytest.fixture
+def traced_only(monkeypatch):
+    """Compiling takes a while: what is traced stands for it."""
+    made = []
+
+    def stand_in(graph, inputs, constants, any_size):
+        made.append(graph)
+        return torch.no_grad()(graph)
+
+    monkeypatch.setattr("dcnn.atoms.repeated.compiled", stand_in)
+    return made

@@ -19,19 +19,6 @@ def potential(name="schnet", **options):
     return Potential(atoms.build(name, **sizes, **options))
 
 
-@pytest.fixture
-def traced_only(monkeypatch):
-    """Compiling takes a while: what is traced stands for it."""
-    made = []
-
-    def stand_in(graph, inputs, constants, any_size):
-        made.append(graph)
-        return torch.no_grad()(graph)
-
-    monkeypatch.setattr("dcnn.atoms.repeated.compiled", stand_in)
-    return made
-
-
 @pytest.mark.parametrize("name", ["schnet", "tensornet"])
 def test_a_moving_molecule_has_one_graph_with_the_usual_forces(name, traced_only):
     frames = [frame.to_ase() for frame in demo_dataset()[:6]]

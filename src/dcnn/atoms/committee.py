@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +12,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from dcnn.atoms.atoms_batch import AtomsBatch
+from dcnn.atoms.forces import energy_and_forces, energy_forces_stress
 from dcnn.atoms.potential import Potential, Prediction
+from dcnn.atoms.repeated import Repeated
 from dcnn.derivatives import gradient
 from dcnn.errors import InputError
-from dcnn.torch_internals import recorded
-from dcnn.train.flatten import flattened, parts_made, rebuilt
 
 MEMBER = "member-{}"
-GRAPHS, AGAIN = 4, 3  # graphs that are made, each when batches of its sizes have come so often
-TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}  # relative, graph against usual
 
 
 def member_folders(folder: str | Path) -> list[Path]:
@@ -52,10 +49,8 @@ class Committee(Potential):
         self._references = torch.stack([member.reference_energies() for member in members]).to(self.device)  # (M, 119)
         units = [member.scale.constant * member.energy_unit_eV for member in members]
         self._units = torch.tensor(units, dtype=torch.float64, device=self.device).unsqueeze(1)  # (M, 1)
-        self._stacked = _stacked([member.network for member in members])
-        self._graphs: dict[Any, Any] = {}
-        self._seen: Counter[Any] = Counter()
-        self._parts: tuple[str, ...] = ()  # what the network asks for of the lazy parts of a batch
+        networks = [member.network for member in members]
+        self._side_by_side: nn.Module = _Stacked(networks) if _alike(networks) else _InTurn(networks)
 
     @classmethod
     def load(cls, path: Any, *more: Any, **options: Any) -> Committee:
@@ -67,7 +62,7 @@ class Committee(Potential):
 
     def __call__(self, batch: AtomsBatch, stress: bool = False) -> Prediction:
         batch = batch.to(self.device, self.dtype)
-        energy, forces, *by_strain = self._traced(batch, stress)
+        energy, forces, *by_strain = self._raw(batch, stress)
         unit = self._units  # (M, 1)
         references = self._references.index_select(1, batch.z)  # (M, N)
         total = (energy.double() * unit).index_add(1, batch.system, references)  # (M, B)
@@ -76,39 +71,40 @@ class Committee(Potential):
         return Prediction(total.mean(0), forces.mean(0), mean_stress, total.std(0), forces.var(0).sum(1).sqrt())
 
     def compile_if_repeated(self) -> None:
-        """Graphs are made in any case; they are not compiled."""
+        if self.repeated is None and self.device.type == "cpu":
+            self.repeated = Repeated(self._side_by_side)
 
     def reference_energies(self) -> Tensor:
         return self._references.mean(0).cpu()
 
-    def _traced(self, batch: AtomsBatch, stress: bool) -> tuple[Tensor, ...]:
-        """What :meth:`_evaluated` gives; batches whose sizes come back are evaluated by a graph without autograd."""
-        batch._edges()
-        tensors, kind = flattened(batch, self._parts)
-        key = (kind, tuple(tensor.shape for tensor in tensors), stress)
-        if key in self._graphs:
-            return cast(tuple[Tensor, ...], self._graphs[key](tensors))
-        found = self._evaluated_members(batch, stress)
-        self._parts = tuple(dict.fromkeys([*self._parts, *parts_made(batch)]))
-        self._seen[key] += 1
-        if self._seen[key] == AGAIN and len(self._graphs) < GRAPHS:
-            graph = recorded(lambda given: self._evaluated_members(rebuilt(batch, self._parts, given), stress), tensors)
-            scale = max(float(part.abs().max()) for part in found) + 1e-30
-            gaps = [float((a - b).abs().max()) for a, b in zip(graph(tensors), found, strict=True)]
-            if max(gaps) < TOLERANCE[self.dtype] * scale:
-                self._graphs[key] = torch.no_grad()(graph)
-        return found
-
-    def _evaluated_members(self, batch: AtomsBatch, stress: bool) -> tuple[Tensor, ...]:
+    def _raw(self, batch: AtomsBatch, stress: bool) -> tuple[Tensor, ...]:
         """Energies (M, B), forces (M, N, 3) and, if asked for, stress (M, B, 3, 3), in the unit of each member."""
-        return self._together(batch, stress) or self._in_turn(batch, stress)
+        function = _energies_forces_stress if stress else _energies_and_forces
+        try:
+            return self.repeated(function, batch) if self.repeated is not None else function(self._side_by_side, batch)
+        except (RuntimeError, NotImplementedError):  # an operation that has no rule for vmap
+            if isinstance(self._side_by_side, _InTurn):
+                raise
+            self._side_by_side = _InTurn([member.network for member in self.members])
+            if self.repeated is not None:
+                self.repeated = Repeated(self._side_by_side, self.repeated.scale)
+            return self._raw(batch, stress)
 
-    def _together(self, batch: AtomsBatch, stress: bool) -> tuple[Tensor, ...] | None:
-        """All members in one pass, if their networks can be stacked."""
-        if self._stacked is None:
-            return None
-        weights, shared = self._stacked
-        edges, count = batch._edges(), len(self.members)
+
+class _Stacked(nn.Module):
+    """Networks of one kind as one: weights are stacked (M, …), and what all share is held once."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.count, self._network = len(networks), (networks[0],)  # in a tuple: its weights are not ours
+        parameters, buffers = stack_module_state(list(networks))
+        shared = {name for name, value in buffers.items() if bool((value == value[:1]).all())}
+        self._own, self._shared = [*(parameters | buffers).keys() - shared], [*shared]
+        for name, value in (parameters | buffers).items():
+            self.register_buffer(_key(name), value[0] if name in shared else value.detach())
+
+    def forward(self, batch: AtomsBatch, stress: bool) -> tuple[Tensor, ...]:
+        edges, shared = batch._edges(), {name: self.get_buffer(_key(name)) for name in self._shared}
 
         def energies(own: dict[str, Tensor], positions: Tensor, strain: Tensor) -> Tensor:
             symmetric = 0.5 * (strain + strain.mT)
@@ -117,16 +113,12 @@ class Committee(Potential):
                 positions = positions + torch.einsum("na,nab->nb", positions, symmetric.index_select(0, batch.system))
                 cell = cell + cell @ symmetric
             moved = replace(batch, positions=positions, cell=cell, edges=edges)
-            return cast(Tensor, functional_call(self.network, {**shared, **own}, (moved,)))
+            return cast(Tensor, functional_call(self._network[0], {**shared, **own}, (moved,)))
 
-        positions = batch.positions.detach().expand(count, -1, -1).clone().requires_grad_()
-        strain = positions.new_zeros(count, batch.n_systems, 3, 3).requires_grad_()
-        try:
-            with torch.enable_grad():
-                energy = vmap(energies)(weights, positions, strain)  # (M, B)
-        except (RuntimeError, NotImplementedError):  # an operation that has no rule for vmap
-            self._stacked = None
-            return None
+        positions = batch.positions.detach().expand(self.count, -1, -1).clone().requires_grad_()
+        strain = positions.new_zeros(self.count, batch.n_systems, 3, 3).requires_grad_()
+        with torch.enable_grad():
+            energy = vmap(energies)({n: self.get_buffer(_key(n)) for n in self._own}, positions, strain)  # (M, B)
         wanted = (positions, strain) if stress else (positions,)
         slopes = gradient(energy, wanted, create_graph=False)
         found = energy.detach(), -slopes[0].detach()
@@ -134,18 +126,33 @@ class Committee(Potential):
             return found
         return *found, slopes[1].detach() / torch.linalg.det(batch.cell).abs().view(-1, 1, 1)
 
-    def _in_turn(self, batch: AtomsBatch, stress: bool) -> tuple[Tensor, ...]:
-        found = zip(*(member.raw(batch, stress) for member in self.members), strict=True)
-        return tuple(torch.stack(part) for part in found if part[0] is not None)
+
+class _InTurn(nn.Module):
+    """Networks one after the other."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, batch: AtomsBatch, stress: bool) -> tuple[Tensor, ...]:
+        function = energy_forces_stress if stress else energy_and_forces
+        return tuple(map(torch.stack, zip(*(function(network, batch) for network in self.networks), strict=True)))
 
 
-def _stacked(networks: Sequence[nn.Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
-    """Weights stacked (M, …) and those that all share; None if the networks are not of one kind."""
+def _energies_and_forces(members: nn.Module, batch: AtomsBatch) -> tuple[Tensor, ...]:
+    with torch.no_grad():
+        return cast(tuple[Tensor, ...], members(batch, False))
+
+
+def _energies_forces_stress(members: nn.Module, batch: AtomsBatch) -> tuple[Tensor, ...]:
+    with torch.no_grad():
+        return cast(tuple[Tensor, ...], members(batch, True))
+
+
+def _key(name: str) -> str:
+    return name.replace(".", "/")  # a buffer's name has no dot
+
+
+def _alike(networks: Sequence[nn.Module]) -> bool:
     kinds = {tuple((name, value.shape, value.dtype) for name, value in n.state_dict().items()) for n in networks}
-    if len(kinds) > 1 or len({str(network) for network in networks}) > 1:
-        return None
-    parameters, buffers = stack_module_state(list(networks))
-    every = {**parameters, **buffers}
-    shared = {name for name in buffers if bool((every[name] == every[name][:1]).all())}
-    own = {name: value.detach() for name, value in every.items() if name not in shared}
-    return own, {name: every[name][0] for name in shared}
+    return len(kinds) == 1 and len({str(network) for network in networks}) == 1
