@@ -37,6 +37,14 @@ PDE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard():
+    """A shell that starts the tests in the background has Ctrl-C ignored, and what is ignored stays ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("call", [6, 8])  # in the middle of the second epoch, and at its end
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, number, call):
