@@ -136,6 +136,18 @@ def test_points_of_a_fast_start_are_even_in_logarithmic_time():
     assert found._fresh(1).interior[:, 1].mean() == pytest.approx(0.5, abs=0.02)  # the judgement stays uniform
 
 
+def test_equations_may_be_taken_from_a_later_time_on():
+    hard = {"hard": True}
+    assert batch_of(task("heat", points={"begin": 0.4})).interior[:, 1].min() < 0.1  # the start is yet to be learnt
+    found = task("heat", points={"begin": 0.4}, network=hard)
+    times = batch_of(found).interior[:, 1]
+    assert 0.4 < times.min() < 0.45
+    assert 0.95 < times.max() < 1
+    found = task("heat", points={"begin": 1.5}, network=hard)
+    with pytest.raises(InputError, match=r"points.begin=1.5, but t is from 0 to 1"):
+        batch_of(found)
+
+
 def test_causal_weights_fall_with_the_losses_before():
     found = task(points={"causal": 3.0, "interior": 100}, loss={"weights": {"advection": 2.0}})
     plain = found._residuals(found.problem, found.network, batch_of(found))["advection"]

@@ -103,12 +103,13 @@ def draw(
     random: torch.Generator,
     dtype: torch.dtype,
     transient: float | None = None,
+    begin: float | None = None,
 ) -> tuple[Tensor, list[tuple[Condition, Tensor]]]:
     """Interior points (N, coordinates) and the points of every condition.
 
     With ``collocation.shared``, as DeepXDE does, equations are taken on boundary and initial points too, and conditions
     pick theirs among all of them. With `transient` τ points are spread evenly in log(1 + (t − t₀)/τ), so that there are
-    more of them at the start.
+    more of them at the start. Interior points have times from `begin` on, if it is given.
     """
     d, sampler = len(problem.coordinates), collocation.distribution
 
@@ -159,5 +160,11 @@ def draw(
 
     if problem.shape is not None:
         interior = enough(collocation.domain, lambda u: within(problem.stretch(u)))
-        return interior, [(c, placed(c)) for c in conditions]
-    return problem.stretch(unit(collocation.domain)), [(c, placed(c)) for c in conditions]
+    else:
+        interior = problem.stretch(unit(collocation.domain))
+    if begin is not None:
+        column, (start, end) = problem.axis("t"), problem.domain["t"]
+        if not start <= begin < end:
+            raise InputError(f"{problem.where}: points.begin={begin:g}, but t is from {start:g} to {end:g}")
+        interior[:, column] = end - (end - interior[:, column]) * (end - begin) / (end - start)
+    return interior, [(c, placed(c)) for c in conditions]

@@ -61,24 +61,19 @@ PDE: dict[str, dict[str, Any]] = {
     },
 }
 
-# Networks and points for which L-BFGS is the better half of `best`: too large for a Jacobian.
-_LARGE = {
-    "network": {"width": 40, "depth": 4},
-    "points": {"interior": 1024, "resample_every": 10, "grow": False},
-    "training": {"stages": [_LBFGS]},
-}
 # Shocks: many short windows of time, in each of which L-BFGS starts from the window before; a viscosity that spreads
 # a shock over a few hundredths of the domain; new points often, as a spurious solution fits between fixed ones.
 _SHOCKS = {
     "problem": {"regularise": {"eta": 0.05}},
-    "network": {"modes": 8, "hard": False},
-    "points": {"time_windows": 20, "resample_every": 2},
+    "network": {"width": 40, "depth": 4, "modes": 8, "hard": False},
+    "points": {"interior": 1024, "time_windows": 20, "resample_every": 2, "grow": False},
     "loss": {"weights": {"initial": 100.0}},
+    "training": {"stages": [_LBFGS]},
 }
-# Noise is gone in a hundredth of the time: logarithmic time, and fixed points, as new ones disturb L-BFGS here.
+# Noise cannot be followed before it is smooth, nor need it be: its linear evolution is close to it until then.
 _NOISE = {
-    "network": {"transient": 0.02},
-    "points": {"interior": 2048, "resample_every": None},
+    "network": {"width": 16, "modes": 1},
+    "points": {"interior": 3000, "begin": 0.2, "grow": False},
 }
 # Steep fronts: points where the residual is large, drawn anew often; fixed ones are learnt by heart.
 _FRONTS = {"points": {"interior": 1500, "resample_every": 4, "adaptive": True}}
@@ -86,8 +81,8 @@ _SHAPES = ("l_shape", "annulus", "channel")  # not of the paper: its points on a
 PDE_BEST: dict[str, dict[str, Any]] = {
     "burgers": _FRONTS,
     "allen_cahn": _FRONTS,
-    "compressible": merge(_LARGE, _SHOCKS),
-    "diffusion_reaction": merge(_LARGE, _NOISE),
+    "compressible": _SHOCKS,
+    "diffusion_reaction": _NOISE,
     "diffusion_reaction smooth": {"points": {"interior": 1500}},  # waves that a network can represent
 }
 

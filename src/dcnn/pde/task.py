@@ -45,8 +45,8 @@ class PdeTask:
     terms: one for each equation and condition; those of weight 0 are not computed. resample_every: steps on one set
     of points (None: the same points always). adaptive: new points are drawn where the residual is large. grow: more
     points when those of training are learnt by heart. causal: ε of Wang et al. (2022): the residual at time t counts
-    by exp(−ε Σ of the losses before t). transient: points are
-    spread evenly in log(1 + (t − t₀)/transient). truth: the problem that the result is judged by, if `problem` is a
+    by exp(−ε Σ of the losses before t). transient: points are spread evenly in log(1 + (t − t₀)/transient). begin:
+    equations are taken from this time on. truth: the problem that the result is judged by, if `problem` is a
     regularised version of it. reference: the solution to compare with, if not that of the problem's own solver.
     """
 
@@ -66,6 +66,7 @@ class PdeTask:
         grow: bool = False,
         causal: float | None = None,
         transient: float | None = None,
+        begin: float | None = None,
         steps_per_epoch: int = 100,
         seed: int = 0,
         truth: Problem | None = None,
@@ -81,7 +82,7 @@ class PdeTask:
         self.collocation, self.seed, self.steps_per_epoch = collocation, seed, steps_per_epoch
         self.resample_every, self.adaptive, self.causal = resample_every, adaptive, causal
         self.grow, self.grown = grow, 1
-        self.transient = transient
+        self.transient, self.first_time = transient, begin
         self.active = {term.name for term in terms if term.weight != 0}
         exact = bool(network.hard) and not isinstance(network, Windows)  # later windows start anew
         found = problem.soft_conditions(embedded=embedded, hard=exact)
@@ -151,7 +152,7 @@ class PdeTask:
         if isinstance(self.network, Windows):
             conditions = self.network.conditions(conditions)
         plan = replace(self.collocation, domain=self.grown * self.collocation.domain)
-        interior, placed = draw(network.problem, conditions, plan, random, self.dtype, self.transient)
+        interior, placed = draw(network.problem, conditions, plan, random, self.dtype, self.transient, self.first_time)
         if self.adaptive and number and stream == _TRAIN:
             if self._adapted is None or self._adapted[0] != number:
                 self._adapted = number, self._where_large(network, len(interior), number)
@@ -172,7 +173,7 @@ class PdeTask:
         """Points drawn among four times as many, with a density that grows with the residual."""
         random = generator(self.seed, _ADAPTIVE, number)
         more = replace(self.collocation, domain=4 * count)
-        candidates, _ = draw(network.problem, [], more, random, self.dtype, self.transient)
+        candidates, _ = draw(network.problem, [], more, random, self.dtype, self.transient, self.first_time)
         candidates = candidates.to(next(network.parameters()).device)
         weights = {term.name: term.weight_at(0) for term in self.terms}
         with torch.no_grad():

@@ -13,7 +13,7 @@ from torch import Tensor
 from dcnn.errors import unknown
 from dcnn.pde.boundary import Neumann
 from dcnn.pde.conditions import Condition, Sampled
-from dcnn.pde.diffused_field import DiffusedField
+from dcnn.pde.diffused_field import DiffusedField, EvolvedField, linear_response
 from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.problems._grids import cell_centres, file_sample, starting_points
@@ -28,7 +28,8 @@ class DiffusionReaction(Problem):
     which a network can represent); `sample`, `seed`, `resolution` (cells a side) and `data` as for advection.
 
     What diffusion alone makes of the initial data is known. It can be the lift of a hard constraint, u = spread +
-    (1 − e⁻ᵗ) · network, and an input of the network.
+    (1 − e⁻ᵗ) · network, and an input of the network. Noise is small as soon as diffusion has smoothed it, so that for
+    a while its linear evolution is close to the solution: that is the lift then, and a network's input.
     """
 
     name = "diffusion_reaction"
@@ -51,17 +52,35 @@ class DiffusionReaction(Problem):
         return [Sampled(points, name="initial", **start), Neumann(u=0.0, v=0.0)]
 
     def hard_constraints(self) -> dict[str, Hard]:
-        return {
-            field: Hard(
-                factor=lambda t: 1 - torch.exp(-t),
-                lift=self.spread[field, f"D_{field}"],
-                satisfies=(f"initial_{field}",),
-            )
-            for field in self.fields
-        }
+        def early(t: Tensor) -> Tensor:
+            return t**3 / (1 + t**3) if self.initial == "noise" else 1 - torch.exp(-t)
+
+        lifts = self.evolved if self.initial == "noise" else {f: self.spread[f, f"D_{f}"] for f in self.fields}
+        return {field: Hard(early, lifts[field], (f"initial_{field}",)) for field in self.fields}
 
     def features(self) -> dict[str, Callable[..., Tensor]]:
+        if self.initial == "noise":
+            return {f"{field}_linear": function for field, function in self.evolved.items()}
         return {f"{field}_by_{D}": function for (field, D), function in self.spread.items()}
+
+    @cached_property
+    def evolved(self) -> dict[str, EvolvedField]:
+        """What diffusion and the linear part of the reaction make of noise.
+
+        Of the cubic part it has what is lost before diffusion has smoothed the cells: u′ = −u³ for a time τ.
+        """
+        ranges, (D_u, D_v) = (self.domain["x"], self.domain["y"]), (self.parameters["D_u"], self.parameters["D_v"])
+        start = {field: values[..., 0] for field, values in self.start().fields.items()}
+        tau = ((ranges[0][1] - ranges[0][0]) / len(start["u"])) ** 2 / (6 * D_u)
+        damped = {**start, "u": start["u"] / np.sqrt(1 + 2 * tau * start["u"] ** 2)}
+        D, c = linear_response(np.array([[1.0, -1.0], [1.0, -1.0]]), (D_u, D_v), self.domain["t"][1])
+        spread = [[DiffusedField(damped[field], d, *ranges) for field in self.fields] for d in D]
+        found = {
+            field: EvolvedField([(spread[m][j], c[m, i, j]) for m in range(len(D)) for j in range(2)])
+            for i, field in enumerate(self.fields)
+        }
+        found["u"].parts.append((DiffusedField(start["u"] - damped["u"], D_u, *ranges, decay=1 / tau), [1.0]))
+        return found
 
     @cached_property
     def spread(self) -> dict[tuple[str, str], DiffusedField]:
