@@ -154,7 +154,7 @@ class AtomsBatch:
 
     def convolve(self, values: Tensor, filters: Tensor) -> Tensor:
         """Σ over the neighbours j of every atom of values_j ∘ filters_ij, (N, F) and (P, F) → (N, F)."""
-        if pays(len(self.pair_i)):
+        if pays(self.pair_i.shape[0]):
             return convolve(values, filters, self.pair_i, self.pair_j)
         sent = values.index_select(0, self.edge_neighbour)  # (2P, F)
         messages = sent.view(2, *filters.shape) * filters  # both directions of a pair share its filter

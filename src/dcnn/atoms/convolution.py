@@ -18,7 +18,10 @@ def convolve(y: Tensor, filters: Tensor, pair_i: Tensor, pair_j: Tensor) -> Tens
 
 
 def pays(pairs: int) -> bool:
-    """Whether so many pairs are worth it; a graph that is being recorded or transformed takes plain operations."""
+    """Whether so many pairs are worth it; a graph that is being recorded or transformed takes plain operations.
+
+    While a graph of any size is recorded ``pairs`` is a symbol, and to compare it would fix the size.
+    """
     plain = torch.compiler.is_compiling() or torch.jit.is_tracing() or transforming() or recording()
     return not plain and pairs > 2 * PIECE
 
