@@ -74,7 +74,9 @@ def misfits(network: PdeNetwork, embedded: bool, reference: Solution) -> list[tu
         size = float(np.abs(values).max()) or 1.0
         column = problem.fields.index(field)
         for axis in problem.coordinates:
-            positions = reference.grid[axis]
+            begin = network.hard[field].begin if axis == "t" and field in network.hard else None
+            cut = slice(0 if begin is None else int(np.searchsorted(reference.grid[axis], begin)), None)
+            positions = reference.grid[axis][cut]
             if len(positions) < 4 * WAVES:
                 continue
             free = _basis(network, axis, positions, embedded=False)
@@ -82,6 +84,7 @@ def misfits(network: PdeNetwork, embedded: bool, reference: Solution) -> list[tu
             formed = _basis(network, axis, positions, embedded)
             worst = 0.0
             for points, line in _lines(reference, axis, values):
+                points, line = points[cut], line[cut]
                 lift, factor = _form(network, torch.as_tensor(points), column)
                 error, least = _misfit(factor[:, None] * formed, line - lift), _misfit(free, line)
                 if wound and abs(line[0] - line[-1]) < 0.1 * size:

@@ -68,7 +68,6 @@ def build_pde(
         grow=points.grow,
         causal=points.causal,
         transient=config.network.transient if windows == 1 else None,
-        begin=points.begin if settings["hard"] and windows == 1 else None,
         steps_per_epoch=config.steps_per_epoch,
         seed=config.seed,
         truth=truth,

@@ -60,7 +60,6 @@ class PointsConfig(Section):
     adaptive: bool = Field(False, description="draw new points where the residual is large")
     grow: bool = Field(False, description="twice as many points when the loss on fresh ones is 10 times larger")
     causal: float | None = Field(None, gt=0, description="causal weighting in time, its strength ε")
-    begin: float | None = Field(None, description="with hard constraints, the time from which on equations are taken")
     time_windows: int = Field(1, ge=1, description="march through time in this many windows")
 
 

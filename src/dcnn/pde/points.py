@@ -165,6 +165,6 @@ def draw(
     if begin is not None:
         column, (start, end) = problem.axis("t"), problem.domain["t"]
         if not start <= begin < end:
-            raise InputError(f"{problem.where}: points.begin={begin:g}, but t is from {start:g} to {end:g}")
+            raise InputError(f"{problem.where}: hard constraints begin at t = {begin:g}, but t is {start:g} to {end:g}")
         interior[:, column] = end - (end - interior[:, column]) * (end - begin) / (end - start)
     return interior, [(c, placed(c)) for c in conditions]

@@ -45,12 +45,14 @@ class Hard:
     """A field that meets conditions by construction: u = lift + factor · network.
 
     `lift` and `factor` are functions of coordinates (by argument name); `satisfies` names the terms that
-    are exactly zero then and need not be trained.
+    are exactly zero then and need not be trained. With `begin` the lift is the field until that time: no equation is
+    taken before it, and the factor should vanish there.
     """
 
     factor: Callable[..., Tensor]
     lift: Callable[..., Tensor]
     satisfies: tuple[str, ...] = ()
+    begin: float | None = None
 
 
 class Problem:

@@ -70,10 +70,10 @@ _SHOCKS = {
     "loss": {"weights": {"initial": 100.0}},
     "training": {"stages": [_LBFGS]},
 }
-# Noise cannot be followed before it is smooth, nor need it be: its linear evolution is close to it until then.
+# Noise: the network adds a function of the linear evolution, its inputs, and hardly depends on the place.
 _NOISE = {
     "network": {"width": 16, "modes": 1},
-    "points": {"interior": 3000, "begin": 0.2, "grow": False},
+    "points": {"interior": 3000, "grow": False},
 }
 # Steep fronts: points where the residual is large, drawn anew often; fixed ones are learnt by heart.
 _FRONTS = {"points": {"interior": 1500, "resample_every": 4, "adaptive": True}}

@@ -45,9 +45,9 @@ class PdeTask:
     terms: one for each equation and condition; those of weight 0 are not computed. resample_every: steps on one set
     of points (None: the same points always). adaptive: new points are drawn where the residual is large. grow: more
     points when those of training are learnt by heart. causal: ε of Wang et al. (2022): the residual at time t counts
-    by exp(−ε Σ of the losses before t). transient: points are spread evenly in log(1 + (t − t₀)/transient). begin:
-    equations are taken from this time on. truth: the problem that the result is judged by, if `problem` is a
-    regularised version of it. reference: the solution to compare with, if not that of the problem's own solver.
+    by exp(−ε Σ of the losses before t). transient: points are spread evenly in log(1 + (t − t₀)/transient). truth: the
+    problem that the result is judged by, if `problem` is a regularised version of it. reference: the solution to
+    compare with, if not that of the problem's own solver.
     """
 
     monitor = "loss"
@@ -66,7 +66,6 @@ class PdeTask:
         grow: bool = False,
         causal: float | None = None,
         transient: float | None = None,
-        begin: float | None = None,
         steps_per_epoch: int = 100,
         seed: int = 0,
         truth: Problem | None = None,
@@ -82,9 +81,11 @@ class PdeTask:
         self.collocation, self.seed, self.steps_per_epoch = collocation, seed, steps_per_epoch
         self.resample_every, self.adaptive, self.causal = resample_every, adaptive, causal
         self.grow, self.grown = grow, 1
-        self.transient, self.first_time = transient, begin
+        self.transient = transient
         self.active = {term.name for term in terms if term.weight != 0}
         exact = bool(network.hard) and not isinstance(network, Windows)  # later windows start anew
+        begins = [hard.begin for hard in network.hard.values() if exact and hard.begin is not None]
+        self.first_time = max(begins, default=None)
         found = problem.soft_conditions(embedded=embedded, hard=exact)
         self.conditions = [c for c in found if self.active.intersection(c.terms(problem))]
         self._adapted: tuple[int, Tensor] | None = None  # number of the points that were drawn by residual, and these

@@ -20,6 +20,8 @@ from dcnn.pde.problems._grids import cell_centres, file_sample, starting_points
 from dcnn.pde.solution import Array, Solution
 from dcnn.pde.solvers import solve_diffusion_reaction
 
+SMOOTH = 0.2  # the time in which diffusion makes noise small and smooth
+
 
 class DiffusionReaction(Problem):
     """u_t = D_u Δu + u − u³ − k − v and v_t = D_v Δv + u − v on [−1, 1]², t ∈ [0, 5]; no flow outwards.
@@ -52,11 +54,14 @@ class DiffusionReaction(Problem):
         return [Sampled(points, name="initial", **start), Neumann(u=0.0, v=0.0)]
 
     def hard_constraints(self) -> dict[str, Hard]:
-        def early(t: Tensor) -> Tensor:
-            return t**3 / (1 + t**3) if self.initial == "noise" else 1 - torch.exp(-t)
+        noisy = self.initial == "noise"
+        begin = self.domain["t"][0] + (SMOOTH if noisy else 0.0)
 
-        lifts = self.evolved if self.initial == "noise" else {f: self.spread[f, f"D_{f}"] for f in self.fields}
-        return {field: Hard(early, lifts[field], (f"initial_{field}",)) for field in self.fields}
+        def factor(t: Tensor) -> Tensor:
+            return 1 - torch.exp(-torch.relu(t - begin))
+
+        lifts = self.evolved if noisy else {f: self.spread[f, f"D_{f}"] for f in self.fields}
+        return {f: Hard(factor, lifts[f], (f"initial_{f}",), begin if noisy else None) for f in self.fields}
 
     def features(self) -> dict[str, Callable[..., Tensor]]:
         if self.initial == "noise":
