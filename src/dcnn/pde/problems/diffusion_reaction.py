@@ -20,8 +20,6 @@ from dcnn.pde.problems._grids import cell_centres, file_sample, starting_points
 from dcnn.pde.solution import Array, Solution
 from dcnn.pde.solvers import solve_diffusion_reaction
 
-SMOOTH = 0.2  # the time in which diffusion makes noise small and smooth
-
 
 class DiffusionReaction(Problem):
     """u_t = D_u Δu + u − u³ − k − v and v_t = D_v Δv + u − v on [−1, 1]², t ∈ [0, 5]; no flow outwards.
@@ -54,17 +52,27 @@ class DiffusionReaction(Problem):
         return [Sampled(points, name="initial", **start), Neumann(u=0.0, v=0.0)]
 
     def hard_constraints(self) -> dict[str, Hard]:
-        noisy = self.initial == "noise"
-        begin = self.domain["t"][0] + (SMOOTH if noisy else 0.0)
+        begin = self.domain["t"][0] + 5 * self.tau if self.fine_noise else None
 
         def factor(t: Tensor) -> Tensor:
-            return 1 - torch.exp(-torch.relu(t - begin))
+            return 1 - torch.exp(-torch.relu(t - (begin or self.domain["t"][0])))
 
-        lifts = self.evolved if noisy else {f: self.spread[f, f"D_{f}"] for f in self.fields}
-        return {f: Hard(factor, lifts[f], (f"initial_{f}",), begin if noisy else None) for f in self.fields}
+        lifts = self.evolved if self.fine_noise else {f: self.spread[f, f"D_{f}"] for f in self.fields}
+        return {f: Hard(factor, lifts[f], (f"initial_{f}",), begin) for f in self.fields}
+
+    @property
+    def tau(self) -> float:
+        """The time in which diffusion smooths a cell."""
+        cell = (self.domain["x"][1] - self.domain["x"][0]) / len(self.start().grid["x"])
+        return float(cell**2 / (6 * self.parameters["D_u"]))
+
+    @property
+    def fine_noise(self) -> bool:
+        """Whether the start is noise that is soon smooth."""
+        return bool(self.initial == "noise" and 50 * self.tau < self.domain["t"][1] - self.domain["t"][0])
 
     def features(self) -> dict[str, Callable[..., Tensor]]:
-        if self.initial == "noise":
+        if self.fine_noise:
             return {f"{field}_linear": function for field, function in self.evolved.items()}
         return {f"{field}_by_{D}": function for (field, D), function in self.spread.items()}
 
@@ -76,15 +84,14 @@ class DiffusionReaction(Problem):
         """
         ranges, (D_u, D_v) = (self.domain["x"], self.domain["y"]), (self.parameters["D_u"], self.parameters["D_v"])
         start = {field: values[..., 0] for field, values in self.start().fields.items()}
-        tau = ((ranges[0][1] - ranges[0][0]) / len(start["u"])) ** 2 / (6 * D_u)
-        damped = {**start, "u": start["u"] / np.sqrt(1 + 2 * tau * start["u"] ** 2)}
+        damped = {**start, "u": start["u"] / np.sqrt(1 + 2 * self.tau * start["u"] ** 2)}
         D, c = linear_response(np.array([[1.0, -1.0], [1.0, -1.0]]), (D_u, D_v), self.domain["t"][1])
         spread = [[DiffusedField(damped[field], d, *ranges) for field in self.fields] for d in D]
         found = {
             field: EvolvedField([(spread[m][j], c[m, i, j]) for m in range(len(D)) for j in range(2)])
             for i, field in enumerate(self.fields)
         }
-        found["u"].parts.append((DiffusedField(start["u"] - damped["u"], D_u, *ranges, decay=1 / tau), [1.0]))
+        found["u"].parts.append((DiffusedField(start["u"] - damped["u"], D_u, *ranges, decay=1 / self.tau), [1.0]))
         return found
 
     @cached_property
