@@ -30,42 +30,41 @@ class _Diffused:
     def partials(self, *columns_and_letters: Any) -> dict[str, Tensor]:
         """{"xxt": ∂³u/∂x²∂t (N,), …} in closed form; autograd would keep every wave of every derivative."""
         *columns, letters = columns_and_letters
-        names = "xyt" if len(columns) == 3 else "xt"
-        return {word: self._term(columns, [word.count(c) for c in names]) for word in letters}
-
-    def _term(self, columns: Any, order: list[int]) -> Tensor:
-        """The derivative (N,) of these orders: d cos = cos(· + π/2), and a wave's d/dt is −D (p² + …)."""
         *space, t = columns
-        waves, numbers = [], []
-        shape = self.coefficients.shape
-        for position, (low, high), n, times in zip(space, self.ranges, shape, order, strict=False):
-            unit = math.pi / (high - low)
-            # Later on most waves are gone: those below e⁻⁴⁰ at the earliest time are left out.
-            rate = self.diffusion * unit**2 * float(t.detach().min())
-            kept = n if rate * n**2 < 40 else math.ceil(math.sqrt(40 / rate))
-            k = torch.arange(kept, dtype=t.dtype, device=t.device) * unit
-            angle = (position - low)[:, None] * k + times * math.pi / 2  # (N, kept)
-            waves.append(torch.cos(angle) * torch.exp(-self.diffusion * t[:, None] * k**2) * k**times)
-            numbers.append(k)
-        a = self.coefficients[tuple(slice(len(k)) for k in numbers)].to(t)  # (m, …)
-        squares = reduce(lambda p, q: p[:, None] + q, [k**2 for k in numbers])
-        a = a * (-self.diffusion * squares - self.decay) ** order[-1]
-        found = waves[0] @ a if len(waves) == 1 else ((waves[0] @ a) * waves[1]).sum(1)  # (N,)
-        return found * torch.exp(-self.decay * t) if self.decay else found
+        orders = {word: [word.count(c) for c in ("xyt" if len(space) == 2 else "xt")] for word in letters}
+        axes = [self._waves(i, x, t, {order[i] for order in orders.values()}) for i, x in enumerate(space)]
+        a = self.coefficients[tuple(slice(len(k)) for k, _ in axes)].to(t)  # (m, …)
+        rate = self.diffusion * reduce(lambda p, q: p[:, None] + q, [k**2 for k, _ in axes]) + self.decay
+        found = {}
+        for word, (*along, times) in orders.items():
+            first, *second = (waves[n] for (_, waves), n in zip(axes, along, strict=True))
+            total = first @ (a * (-rate) ** times)  # (N,), or (N, n) along the second axis
+            found[word] = (total * second[0]).sum(1) if second else total
+        return {word: u * torch.exp(-self.decay * t) for word, u in found.items()} if self.decay else found
+
+    def _waves(self, axis: int, x: Tensor, t: Tensor, orders: set[int]) -> tuple[Tensor, dict[int, Tensor]]:
+        """k (m,), and the derivatives of cos(k x) exp(−D k² t) of these orders, (N, m): d cos = cos(· + π/2)."""
+        (low, high), n = self.ranges[axis], self.coefficients.shape[axis]
+        # Later on most waves are gone: those below e⁻⁴⁰ at the earliest time are left out.
+        rate = self.diffusion * (math.pi / (high - low)) ** 2 * float(t.detach().min())
+        kept = n if rate * n**2 < 40 else math.ceil(math.sqrt(40 / rate))
+        k = torch.arange(kept, dtype=t.dtype, device=t.device) * (math.pi / (high - low))
+        angle, size = (x - low)[:, None] * k, torch.exp(-self.diffusion * t[:, None] * k**2)
+        return k, {order: torch.cos(angle + order * math.pi / 2) * size * k**order for order in orders}
 
 
 class DiffusedField(_Diffused):
     """Data [x, y] in the plane."""
 
     def __call__(self, x: Tensor, y: Tensor, t: Tensor) -> Tensor:
-        return self._term((x, y, t), [0, 0, 0])
+        return self.partials(x, y, t, [""])[""]
 
 
 class DiffusedProfile(_Diffused):
     """Data [x] on a line; of a profile that is even about both ends this is also its periodic diffusion."""
 
     def __call__(self, x: Tensor, t: Tensor) -> Tensor:
-        return self._term((x, t), [0, 0])
+        return self.partials(x, t, [""])[""]
 
 
 class EvolvedField:
