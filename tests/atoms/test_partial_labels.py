@@ -153,3 +153,7 @@ def test_elements_that_only_test_frames_have_are_named_before_the_first_step():
     config = AtomsConfig(scale={"references": "elements"}, training={"epochs": 1})
     with pytest.raises(InputError, match=r"the test frames hold F, which no training frame does"):
         build_atoms(config, frames=splits, network=network)
+    splits["test"] = Dataset([*frames, *strange], "eV")
+    with pytest.warns(UserWarning, match=r"1 of 7 test frames are left out: no training frame has F "):
+        task = build_atoms(config, frames=splits, network=network)
+    assert len(task.frames["test"]) == task.count("test") == 6

@@ -29,6 +29,7 @@ def test_kind_selects_the_schema(kind, expected):
             {"kind": "atoms", "energy_key": "E"},
             r"unknown key in the top level 'energy_key'.*section: data\.energy_key\.",
         ),
+        ({"kind": "atoms", "loss": {"stress": 0.1}}, r"loss.stress: a term has a weight and a norm; give .weight=0.1"),
         ({"kind": "atoms", "training": {"epoch": 1}}, r"unknown key in training 'epoch'.*'epochs'"),
         (
             {"kind": "atoms", "training": {"steps": 1, "stages": [{"optimiser": "adam"}]}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dcnn.losses.terms import Norm
 from dcnn.losses.weighting import WeightingName
@@ -15,6 +15,13 @@ from dcnn.train.settings import Section
 class TermConfig(Section):
     weight: float = Field(1.0, ge=0)
     norm: Norm = "l2"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_a_number_alone(cls, given: Any) -> Any:
+        if isinstance(given, (int, float)):  # as the weight alone it would lose the norm of the recipe
+            raise ValueError(f"a term has a weight and a norm; give .weight={given}")
+        return given
 
 
 class DataConfig(Section):

@@ -100,7 +100,10 @@ class AtomsTask:
         held = {name: Held.by(split) for name, split in self.packed.items()}
         self.elements = held["train"].elements
         if isinstance(scale.references, dict):
-            _require_known(held, scale.references)
+            for name in [name for name in held if not set(held[name].elements) <= scale.references.keys()]:
+                self.packed[name] = _with_known_elements(self.packed[name], name, held[name], scale.references)
+                held[name] = Held.by(self.packed[name])
+                self.frames = {**self.frames, name: self.packed[name]}
         weighted = bool(config_weights) or held["train"].weighted
         self.config_weights = dict(config_weights or {}) if weighted else None
         self.partial = {name for name in LABELS if held["train"].frames[name] < len(frames["train"]) or weighted}
@@ -346,15 +349,22 @@ class Held:
         return cls(frames, stressed, np.flatnonzero(seen).tolist(), weighted)
 
 
-def _require_known(held: Mapping[str, Held], references: Mapping[int, float]) -> None:
-    """Refuses, before the first step, frames with elements that training frames do not have."""
-    for name, split in held.items():
-        strange = [chemical_symbols[z] for z in split.elements if z not in references]
-        if strange:
-            raise InputError(
-                f"the {name} frames hold {', '.join(strange)}, which no training frame does: raise data.train, take "
-                "another data.split_seed, leave these frames out, or give scale.references for all elements"
-            )
+def _with_known_elements(frames: Dataset, name: str, held: Held, references: Mapping[int, float]) -> Dataset:
+    """The frames without those whose energy nobody can know: with an element that no training frame has."""
+    strange = [z for z in held.elements if z not in references]
+    keep = np.array([not np.isin(frame.z, strange).any() for frame in frames])
+    symbols = ", ".join(chemical_symbols[z] for z in strange)
+    if not keep.any():
+        raise InputError(
+            f"the {name} frames hold {symbols}, which no training frame does: raise data.train, take another "
+            "data.split_seed, leave these frames out, or give scale.references for all elements"
+        )
+    warnings.warn(
+        f"{(~keep).sum()} of {len(keep)} {name} frames are left out: no training frame has {symbols} "
+        "(scale.references gives energies of elements)",
+        stacklevel=4,
+    )
+    return frames[np.flatnonzero(keep)]
 
 
 def _monitor(held: Mapping[str, Held]) -> str:
