@@ -220,16 +220,6 @@ def test_a_window_starts_from_the_end_and_the_weights_of_the_one_before():
     )
 
 
-@pytest.mark.parametrize("network", [{"scale_inputs": True, "modes": 2}, {"scale_inputs": True, "transient": 0.1}, {}])
-def test_a_window_starts_as_the_continuation_of_the_one_before(network):
-    found = task(points={"time_windows": 3}, network=network)
-    found.begin(1)
-    x = found.problem.stretch(torch.rand(20, 2, dtype=torch.float64))
-    first, second, third = (each(x) for each in found.network.networks)
-    torch.testing.assert_close(second, first)
-    torch.testing.assert_close(third, first)
-
-
 def test_hard_constraints_hold_in_the_first_window_and_shape_the_others():
     found = task(points={"time_windows": 3}, network={"hard": True, "modes": 2})
     x = torch.rand(9, 2, dtype=torch.float64)

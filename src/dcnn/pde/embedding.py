@@ -71,13 +71,13 @@ class CoordinateEmbedding(nn.Module):
         width = modes * (2 * len(wound) + len(mirrored)) + len(plain) + len(logged)
         self.width = 2 * random if random else width
         # Not buffers: these stay in float64, as 2π rounded to float32 is no period in a float64 stage.
-        self.linear, self._sines, self._cosines = (scales, shifts), angles(wound), angles([*wound, *mirrored])
+        self._linear, self._sines, self._cosines = (scales, shifts), angles(wound), angles([*wound, *mirrored])
         self.random: Tensor | None
         self.register_buffer("random", 2 * math.pi * random_scale * torch.randn(random, width) if random else None)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = []
-        for (matrix, offset), wave in ((self.linear, None), (self._sines, torch.sin), (self._cosines, torch.cos)):
+        for (matrix, offset), wave in ((self._linear, None), (self._sines, torch.sin), (self._cosines, torch.cos)):
             if len(matrix):
                 matrix, offset = (m.to(device=x.device, dtype=x.dtype) for m in (matrix, offset))
                 angle = F.linear(x, matrix, offset)  # (N, len(matrix))

@@ -132,19 +132,6 @@ class PdeNetwork(nn.Module):
             draw(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def continue_from(self, before: PdeNetwork) -> None:
-        """The same function of the coordinates as `before`, of the same form on another domain: other scaled inputs."""
-        self.load_state_dict(before.state_dict())
-        if self.embedding.random is not None:
-            return
-        (old, old_shift), (new, new_shift) = before.embedding.linear, self.embedding.linear
-        ratio = old.sum(1) / new.sum(1)  # a row has one coordinate
-        first, count = self.layers[0], len(ratio)
-        assert isinstance(first, nn.Linear)
-        with torch.no_grad():
-            first.bias.add_(first.weight[:, :count] @ (old_shift - ratio * new_shift).to(first.bias))
-            first.weight[:, :count].mul_(ratio.to(first.weight))
-
     def forward(self, x: Tensor) -> Tensor:
         """Fields (N, fields) at the points x (N, coordinates)."""
         embedded = self.embedding(x)

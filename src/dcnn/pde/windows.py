@@ -1,7 +1,7 @@
 """Marching in time: one network for each window of time, trained one after the other.
 
-Each window starts where the trained one before it ends, as the continuation of it. A wave that crosses the domain
-several times is long for one network and short for each of many.
+Each window starts where the trained one before it ends, and from its weights. A wave that crosses the domain several
+times is long for one network and short for each of many.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ class Windows(nn.Module):
         return found
 
     def begin(self, k: int) -> None:
-        """Trains window k from now on; it and all later ones start as what the one before is beyond its end."""
+        """Trains window k from now on; it and all later ones start from the weights of the one before."""
         if k > self.current:
-            for later in range(k, len(self.networks)):
-                self.network(later).continue_from(self.network(k - 1))
+            weights = self.networks[k - 1].state_dict()
+            for later in self.networks[k:]:
+                later.load_state_dict(weights)
         self.current = k
         self._train_only(k)
 
