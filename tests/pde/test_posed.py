@@ -352,3 +352,5 @@ def test_references_of_ordinary_equations_solve_them(name):
     network, _ = formed(problem)
     start = network.double()(torch.zeros(1, 1, dtype=torch.float64))[0].tolist()
     assert start == [problem.parameters[f"{field}0"] for field in problem.fields]
+    late = torch.linspace(*problem.domain["t"], 11)[1:]
+    assert float((problem.hard_constraints()["x"].factor(late) - 1).abs().max()) < 0.4  # networks of one size

@@ -77,8 +77,11 @@ _NOISE = {
 }
 # Steep fronts: points where the residual is large, drawn anew often; fixed ones are learnt by heart.
 _FRONTS = {"points": {"interior": 1500, "resample_every": 4, "adaptive": True}}
+_LINE = {"points": {"interior": 300}}  # of time alone: more would only take longer
 _SHAPES = ("l_shape", "annulus", "channel")  # not of the paper: its points on all walls at once are those of a box
 PDE_BEST: dict[str, dict[str, Any]] = {
+    "lotka_volterra": _LINE,
+    "lorenz": _LINE,
     "burgers": _FRONTS,
     "allen_cahn": _FRONTS,
     "compressible": _SHOCKS,

@@ -35,10 +35,12 @@ class _Ordinary(Problem):
         return [Initial(**self.start())]
 
     def hard_constraints(self) -> dict[str, Hard]:
-        return {
-            field: Hard(factor=lambda t: t, lift=value, satisfies=(f"initial_{field}",))
-            for field, value in self.start().items()
-        }
+        begin, end = self.domain["t"]
+
+        def factor(t: Tensor) -> Tensor:  # soon 1, so that the network is of one size
+            return (t - begin) / (t - begin + (end - begin) / 20)
+
+        return {field: Hard(factor, value, (f"initial_{field}",)) for field, value in self.start().items()}
 
     def solve(self) -> Solution:
         t = np.linspace(*self.domain["t"], self.resolution)
