@@ -13,6 +13,7 @@ import torch
 from ase import units
 from ase.build import bulk
 
+import dcnn.atoms.calculator
 from dcnn.atoms import Calculator, Potential, build, demo_dataset
 from dcnn.errors import DcnnError, InputError
 from dcnn.scaling import LabelScale
@@ -43,6 +44,8 @@ def test_lammps_has_the_energies_forces_and_pressure_of_ase_and_keeps_its_energy
     from dcnn.atoms.lammps import run_script
 
     monkeypatch.chdir(tmp_path)
+    asked, radius = [], dcnn.atoms.calculator.all_pairs_radius
+    monkeypatch.setattr("dcnn.atoms.calculator.all_pairs_radius", lambda *of: (asked.append(of), radius(*of))[1])
     atoms, elements = structures()[name]
     potential, periodic = schnet(), bool(atoms.pbc.all())
     ase.io.write("ethanol.data", atoms, format="lammps-data", specorder=elements, masses=True, units="metal")
@@ -68,6 +71,7 @@ def test_lammps_has_the_energies_forces_and_pressure_of_ase_and_keeps_its_energy
     drift = 1e3 * (lmp.get_thermo("etotal") - before) / len(atoms) / 0.1  # meV/atom/ps
     print(f"{name}: drift {drift:+.4f} meV/atom/ps over 0.1 ps")
     assert abs(drift) < 5
+    assert len(asked) <= 2  # by ASE and by LAMMPS, not at every step
     lmp.close()
 
 

@@ -82,7 +82,7 @@ class LammpsForces:
         lengths = np.subtract(high, low)
         cell = np.array([[lengths[0], 0, 0], [xy, lengths[1], 0], [xz, yz, lengths[2]]])
         atoms = Atoms(self.numbers[types], x.copy(), cell=cell, pbc=periodic)
-        self.calculator.calculate(atoms)
+        self.calculator.calculate(atoms, system_changes=self.calculator.check_state(atoms))  # pairs are kept
         results = self.calculator.results
         f[:] = results["forces"]
         self.lmp.fix_external_set_energy_global(self.fix, results["energy"])
