@@ -1,6 +1,8 @@
 """A training step on one MgO crystal of more and more atoms: CPU seconds and memory, each size in its own process.
 
 python benchmarks/growth.py --model schnet --atoms 216 1000 4096
+python benchmarks/growth.py --atoms 1000 --plain             with a row for every edge, as for few pairs
+python benchmarks/growth.py --atoms 10648 --untrained        energies and forces alone
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ import time
 import numpy as np
 from ase.build import bulk
 
-SIZES = {216: 3, 1000: 5, 4096: 8}  # atoms: cells of eight atoms along an edge
+SIZES = {216: 3, 1000: 5, 4096: 8, 10648: 11}  # atoms: cells of eight atoms along an edge
 
 
-def step(model: str, atoms: int) -> dict[str, float]:
+def step(model: str, atoms: int, plain: bool, untrained: bool) -> dict[str, float]:
     """The second of two steps (the first one warms up), and the memory beyond that before them."""
     import torch
 
-    from dcnn.atoms import Structure, build, collate, energy_and_forces
+    from dcnn.atoms import Structure, build, collate, convolution, energy_and_forces
 
+    if plain:
+        convolution.PIECE = 10**12
     torch.manual_seed(0)
     crystal = bulk("MgO", "rocksalt", a=4.21, cubic=True) * ([SIZES[atoms]] * 3)
     crystal.rattle(0.05, seed=0)
@@ -34,31 +38,38 @@ def step(model: str, atoms: int) -> dict[str, float]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(2):
         began = time.process_time()
-        energy, found = energy_and_forces(network, batch)
-        loss = (energy / atoms).square().mean() + (found - batch.forces).square().mean()
-        loss.backward()
-        network.zero_grad()
+        with torch.set_grad_enabled(not untrained):
+            energy, found = energy_and_forces(network, batch)
+        if not untrained:
+            loss = (energy / atoms).square().mean() + (found - batch.forces).square().mean()
+            loss.backward()
+            network.zero_grad()
         used = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"atoms": atoms, "pairs": len(batch.pair_i), "cpu_s": used, "mb_atom": (peak - before) / 1024 / atoms}
+    sizes = {"mb_atom": (peak - before) / 1024 / atoms, "gb": peak / 1024**2}
+    return {"atoms": atoms, "pairs": len(batch.pair_i), "cpu_s": used, **sizes}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="schnet")
-    parser.add_argument("--atoms", type=int, nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--atoms", type=int, nargs="+", default=[216, 1000, 4096], choices=list(SIZES))
+    parser.add_argument("--plain", action="store_true", help="no convolution in pieces")
+    parser.add_argument("--untrained", action="store_true", help="energies and forces without the step")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(step(asked.model, asked.atoms[0])))
+        print(json.dumps(step(asked.model, asked.atoms[0], asked.plain, asked.untrained)))
         return
     rows = []
     for atoms in asked.atoms:
-        command = [sys.executable, __file__, "--model", asked.model, "--atoms", str(atoms), "--one"]
+        flags = [f"--{name}" for name in ("plain", "untrained") if getattr(asked, name)]
+        command = [sys.executable, __file__, "--model", asked.model, "--atoms", str(atoms), "--one", *flags]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-        print(
-            "{atoms:6d} atoms {pairs:8d} pairs {cpu_s:8.3f} CPU s a step {mb_atom:6.3f} MB an atom".format(**rows[-1])
+        row = (
+            "{atoms:6d} atoms {pairs:8d} pairs {cpu_s:8.3f} CPU s a step {mb_atom:6.3f} MB an atom {gb:6.2f} GB in all"
         )
+        print(row.format(**rows[-1]))
     if len(rows) > 1:
         times = np.log([row["cpu_s"] for row in rows])
         print(f"exponent {np.polyfit(np.log([row['atoms'] for row in rows]), times, 1)[0]:.3f}")

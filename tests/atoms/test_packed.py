@@ -87,6 +87,21 @@ def test_a_damaged_folder_is_refused(tmp_path):
         load(tmp_path / "x.dcnn", require=())
 
 
+def test_numbers_that_lead_nowhere_are_refused(tmp_path):
+    write(frames_of(), tmp_path / "x.dcnn")
+    sound = (tmp_path / "x.dcnn" / "end").read_bytes()
+    ends = np.frombuffer(sound, "<i8").copy()
+    ends[0] = ends[-1] + 1  # the second frame would have less than no atoms
+    (tmp_path / "x.dcnn" / "end").write_bytes(ends.tobytes())
+    with pytest.raises(InputError, match="its columns do not fit together"):
+        load(tmp_path / "x.dcnn")
+    (tmp_path / "x.dcnn" / "end").write_bytes(sound)
+    layout = tmp_path / "x.dcnn" / "layout.json"
+    layout.write_text(layout.read_text().replace('"units"', '"unit"'))
+    with pytest.raises(InputError, match=r"layout.json: .*units"):
+        load(tmp_path / "x.dcnn")
+
+
 def test_labels_that_are_asked_for_are_looked_for(tmp_path):
     write(frames_of(), tmp_path / "x.dcnn")
     with pytest.raises(InputError, match=r"x.dcnn, frame 3: no energy"):

@@ -157,3 +157,5 @@ def test_elements_that_only_test_frames_have_are_named_before_the_first_step():
     with pytest.warns(UserWarning, match=r"1 of 7 test frames are left out: no training frame has F "):
         task = build_atoms(config, frames=splits, network=network)
     assert len(task.frames["test"]) == task.count("test") == 6
+    with pytest.raises(InputError, match="no reference energy for O, which training frames hold"):
+        build_atoms(config, frames=splits, network=network, scale=dcnn.LabelScale(1.0, {1: 0.0}))

@@ -8,6 +8,7 @@ import pickle
 import random
 import re
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from dcnn.atoms.data import demo_dataset, write
 from dcnn.atoms.data.fingerprint import load_split, save_split
 from dcnn.atoms.data.packed import pack
 from dcnn.atoms.splits import read_split
+from dcnn.errors import InputError
 from dcnn.pde import pdebench
 from dcnn.results.domains import config_of
 from dcnn.train import checkpoint
@@ -165,6 +167,18 @@ def zips(folder: Path) -> list[bytes]:
     return [out.getvalue()]
 
 
+def packed(folder: Path) -> list[bytes]:
+    """The folder x.dcnn as a zip file, whose members are damaged."""
+    write(demo_dataset()[:4], folder / "x.dcnn")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for member in sorted((folder / "x.dcnn").iterdir()):
+            archive.write(member, member.name)
+            member.unlink()
+    (folder / "x.dcnn").rmdir()
+    return [out.getvalue()]
+
+
 SPLIT = {"train": [0, 1, 2, 5], "valid": [3], "test": [4, 6, 7]}
 
 
@@ -258,6 +272,16 @@ def load_all(path: Path) -> None:
     pack(data[:50])
 
 
+def load_unzipped(path: Path) -> None:
+    with tempfile.TemporaryDirectory(suffix=".dcnn") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(folder)
+        except Exception:
+            raise InputError("the zip file itself, which only carries the folder") from None
+        load_all(Path(folder))
+
+
 def read_h5(path: Path) -> None:
     with pdebench.open(path) as samples:
         for sample in samples:
@@ -298,6 +322,7 @@ READERS = {
         of_frames("a.db"),
         of_frames("a.traj"),
         of_frames("a.lmdb"),
+        Reader("packed", "x.zip", packed, load_unzipped, "zip"),
         Reader("xsf", "a.xsf", lambda folder: [XSF.encode()], load_all, "text"),
         Reader("tar", "a.tar.gz", tars, load_all),
         Reader("zip", "a.zip", zips, load_all, "zip"),

@@ -354,6 +354,8 @@ def _with_known_elements(frames: Dataset, name: str, held: Held, references: Map
     strange = [z for z in held.elements if z not in references]
     keep = np.array([not np.isin(frame.z, strange).any() for frame in frames])
     symbols = ", ".join(chemical_symbols[z] for z in strange)
+    if name == "train":
+        raise InputError(f"the label scale has no reference energy for {symbols}, which training frames hold")
     if not keep.any():
         raise InputError(
             f"the {name} frames hold {symbols}, which no training frame does: raise data.train, take another "

@@ -35,6 +35,6 @@ def cached(files: Sequence[Path], options: Mapping[str, Any], folder: Path, read
             ) as show:
                 pack(dataset.everything(), place, key, show)
     frames = PackedFrames.open(place)
-    if frames.layout["key"] != key:
+    if frames.layout.get("key") != key:
         raise InputError(f"{place}: a cache of other files, or of other options; delete it, and it is made anew")
     return frames.dataset()

@@ -51,8 +51,9 @@ class PackedFrames(Sequence[Structure]):
 
     def __init__(self, columns: Mapping[str, np.ndarray], layout: dict[str, Any], folder: Path | None = None) -> None:
         self.columns, self.layout, self.folder = columns, layout, folder
-        self.groups: list[str] = layout["groups"]
-        self.isolated: list[int] = layout["isolated"]
+        self.groups = [str(group) for group in layout["groups"]]
+        self.isolated = [int(number) for number in layout["isolated"]]
+        self.name, self.units = str(layout["name"]), Units(*map(str, layout["units"]))
         own = [(str(folder), layout["frames"])]  # not a cache: the folder is the file
         self.sources: list[tuple[str, int]] = [(str(file), int(count)) for file, count in layout["parts"]] or own
         self._starts = np.concatenate([[0], np.cumsum([count for _, count in self.sources])])
@@ -79,10 +80,22 @@ class PackedFrames(Sequence[Structure]):
                 columns[name] = np.frombuffer(maps[-1], kind).reshape(rows, *shape)
             frames = cls(columns, layout, folder)
             frames._maps = maps
-            ends = columns["end"]
-            if int(ends[-1]) != layout["atoms"] or int(frames._starts[-1]) != len(ends):
+            if not frames._fits():
                 raise InputError(f"{folder}: its columns do not fit together; convert it anew")
         return frames
+
+    def _fits(self) -> bool:
+        """Whether every number that leads from one column or list into another leads to something."""
+        sizes, codes = self.sizes, self.columns.get("group", np.zeros(1, int))
+        counts = [count for _, count in self.sources]
+        return bool(
+            sizes.min() > 0
+            and sizes.max() <= sizes.sum() == len(self.columns["z"])
+            and min(counts) > 0
+            and sum(counts) == len(self)
+            and 0 <= codes.min() <= codes.max() < len(self.groups)
+            and all(0 <= number < len(self) for number in self.isolated)
+        )
 
     def __reduce__(self) -> Any:  # a worker opens the files itself
         return (PackedFrames.open, (self.folder,)) if self.folder else (PackedFrames, (self.columns, self.layout))
@@ -161,7 +174,7 @@ class PackedFrames(Sequence[Structure]):
 
     def dataset(self, force_sign: int = 1) -> Dataset:
         """The frames as a dataset, without those that the file marks as free atoms."""
-        found = Dataset(self, Units(*self.layout["units"]), self.sources[0][0], self.layout["name"], force_sign)
+        found = Dataset(self, self.units, self.sources[0][0], self.name, force_sign)
         return found.set_aside(self.isolated) if 0 < len(self.isolated) < len(found) else found
 
 
