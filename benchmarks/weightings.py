@@ -1,0 +1,134 @@
+"""What weightings of loss terms and SOAP are worth: three equations, two molecules and option prices.
+
+python benchmarks/weightings.py D               D: the folder of rMD17 files; trains in runs/weightings, then the table
+python benchmarks/weightings.py D --seeds 0     one seed; what is there is not trained again
+
+Every variant has the same CPU minutes on one thread. Equations are trained with Adam on soft conditions, since only
+there are several terms to be weighted. Compared with "fixed" by Welch's interval, as everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dcnn
+from dcnn.losses import Schedule, weighting
+from dcnn.losses.interface import Fixed
+from dcnn.results.metrics import Metric, short
+from dcnn.results.statistics import Stat, compare
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+PROBLEMS = ("advection", "burgers", "heat")
+MOLECULES = ("ethanol", "aspirin")
+VARIANTS = ("fixed", "schedule", "softadapt", "relobralo", "uncertainty", "ntk", "gradnorm", "config", "soap")
+ADAM = {"optimizer": "adam", "learning_rate": 2e-3}
+SOAP = {"optimizer": "soap", "learning_rate": 3e-3}
+RAMP = 1000  # steps during which a schedule goes from its first to its last weight
+
+
+def scheduled(terms: Any) -> Fixed:
+    """Conditions before the equation; forces before energies (as MACE's second stage); slopes before prices."""
+    main = [term for term in terms if term.name in ("energy", "value")] or [
+        term for term in terms if term.name.startswith("residual")
+    ]
+    first = {term.name: 0.1 * term.weight for term in main}
+    ramped = [
+        replace(term, weight=Schedule.cosine(first[term.name], term.weight, RAMP)) if term.name in first else term
+        for term in terms
+    ]
+    return Fixed(ramped)
+
+
+def of_variant(variant: str) -> Any:
+    """What makes the weighting of the terms."""
+    if variant == "schedule":
+        return scheduled
+    return None if variant in ("fixed", "soap") else lambda terms: weighting.get(variant, terms)
+
+
+def train(case: str, variant: str, seed: int, minutes: float, files: Path, folder: Path) -> dict[str, float]:
+    """Test errors by name."""
+    stage = SOAP if variant == "soap" else ADAM
+    common: dict[str, Any] = {"minutes": minutes, "seed": seed, "weighting": of_variant(variant)}
+    training: dict[str, Any] = {"clock": "cpu", "threads": 1, "stages": [stage]}
+    if case in PROBLEMS:
+        soft = {"network": {"hard": False}, "training": training}
+        run = dcnn.fit(case, folder, settings=soft, **common)
+    elif case in MOLECULES:
+        if variant == "soap":
+            training["stages"] = [{**SOAP, "warmup": 0.02, "clip_norm": 10.0}]
+        else:
+            del training["stages"]  # those of the recipe
+        names = [str(files / f"rmd17_{case}_{part}_01.npz") for part in ("train", "test")]
+        own = {"training": training, "model": {"name": "schnet", "preset": "small"}}
+        run = dcnn.fit(names[0], folder, test=names[1], settings=own, **common)
+    else:
+        import options
+
+        x, labels = options.points(640, 0)
+        torch.manual_seed(seed)
+        net = options.network(dcnn.activations.IReLU, False)
+        dcnn.activations.init_(net, ((x - x.mean(0)) / x.std(0)).float())
+        training["stages"] = [{**stage, "learning_rate": 3e-3, "warmup": 0.02, "clip_norm": 10.0}]
+        run = dcnn.fit(
+            net, folder, x=x, labels=labels, test=options.points(2000, 1), settings={"training": training}, **common
+        )
+    wanted = ("nrmse", "force_mae_kcal_mol_A", "energy_mae_kcal_mol", "rmse_value", "rmse_grad")
+    return {name: run.test[name] for name in wanted if name in run.test}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, help="folder of the rMD17 files")
+    parser.add_argument("--out", type=Path, default=Path("runs/weightings"))
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--cases", nargs="+", default=[*PROBLEMS, *MOLECULES, "options"])
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
+    asked = parser.parse_args()
+    for seed in asked.seeds:
+        for case in asked.cases:
+            for variant in asked.variants:
+                folder = asked.out / f"{case}-{variant}-{seed}-{asked.minutes:g}"
+                if not (folder / "errors.json").exists():
+                    shutil.rmtree(folder, ignore_errors=True)
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        found = train(case, variant, seed, asked.minutes, asked.files, folder)
+                    (folder / "errors.json").write_text(json.dumps(found))
+                    print(f"{folder.name}: {found}", file=sys.stderr, flush=True)
+    table(asked)
+
+
+def table(asked: argparse.Namespace) -> None:
+    """Mean ± spread of every error; ** better and * worse than "fixed" beyond the spread."""
+    for case in asked.cases:
+        errors = {v: [] for v in asked.variants}
+        for variant in asked.variants:
+            for seed in asked.seeds:
+                file = asked.out / f"{case}-{variant}-{seed}-{asked.minutes:g}" / "errors.json"
+                errors[variant].append(json.loads(file.read_text()))
+        names = list(errors["fixed"][0])
+        print(f"\n{case}\n| variant | " + " | ".join(names) + " |\n" + "| --- " * (len(names) + 1) + "|")
+        for variant, runs in errors.items():
+            cells = []
+            for name in names:
+                mine, fixed = (Stat(tuple(run[name] for run in each)) for each in (runs, errors["fixed"]))
+                verdict = compare(Metric(name, name), mine, fixed)
+                mark = {"better": " **better**", "worse": " worse"}[verdict.direction] if verdict.beyond else ""
+                cells.append(f"{short(mine.mean)} ± {short(mine.spread or 0)}{mark}")
+            print(f"| {variant} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
