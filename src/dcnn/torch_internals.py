@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -104,3 +105,21 @@ def scripted_module(function: Callable[[Tensor], Tensor]) -> Any:
         inputs[0].replaceAllUsesAfterNodeWith(node, new.output())
         node.destroy()
     return traced
+
+
+@contextmanager
+def functions_as_operations() -> Iterator[None]:
+    """Inside, an autograd function is its forward operations alone: TorchScript cannot hold one, and differentiates
+    the operations by itself.
+    """
+    kept = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *arguments: Any) -> Any:
+        context = SimpleNamespace(save_for_backward=lambda *saved: None)
+        return cls.forward(context, *arguments)
+
+    setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(torch.autograd.Function, "apply", kept)  # noqa: B010

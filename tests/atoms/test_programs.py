@@ -98,18 +98,40 @@ def test_lammps_stops_where_the_potential_was_not_trained_and_explains_itself(et
         run_script(ethanol_run, f"{script}\nnonsense\n", elements, outside="ignore")
 
 
+SIZES = {  # and how many cutoffs messages pass: a network sees neighbours of neighbours
+    "schnet": ({"features": 16, "filters": 16, "blocks": 2, "gaussians": 12, "cutoff": 4.5}, 2),
+    "tensornet": ({"features": 4, "layers": 1, "radial": 6}, 2),
+    "dimenet_plus_plus": ({"blocks": 1, "cutoff": 4.0}, 2),
+    "gemnet": ({"blocks": 1, "cutoff": 4.0}, 3),
+    "cgcnn": ({"convolutions": 2, "cutoff": 4.0}, 2),
+}
+
+
+def random_weights(name, **sizes):
+    """A network none of whose weights is zero, as some are at the start."""
+    torch.manual_seed(0)
+    network = build(name, **sizes)
+    for weight in network.parameters():
+        weight.data += 0.03 * torch.randn_like(weight)
+    return network
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-def test_metatomic_has_the_numbers_of_ase(tmp_path):
+@pytest.mark.parametrize("name", SIZES)
+def test_metatomic_has_the_numbers_of_ase(name, tmp_path):
     pytest.importorskip("metatomic.torch", reason="pip install 'dcnn[metatomic]'")
     ase_side = pytest.importorskip("metatomic_ase")
     from dcnn.atoms.metatomic import export_metatomic
 
+    sizes, passes = SIZES[name]
+    network = random_weights(name, **sizes)
+    potential = Potential(network, LabelScale(0.3, {1: -3.0, 6: -10.0, 8: -20.0, 12: -5.0}))
     frames = list(demo_dataset()[:3].to_units("eV", "Ang"))
-    potential = schnet()
-    about = export_metatomic(potential, tmp_path / "schnet.pt", frames)
-    assert about["cutoff_A"] == 4.5
-    theirs = ase_side.MetatomicCalculator(tmp_path / "schnet.pt", check_consistency=True)
+    about = export_metatomic(potential, tmp_path / "model.pt", frames)
+    assert about["cutoff_A"] == network.cutoff
+    assert about["interaction_range_A"] == passes * network.cutoff
+    theirs = ase_side.MetatomicCalculator(tmp_path / "model.pt", check_consistency=True)
     for atoms, _ in structures().values():
         ours = atoms.copy()
         ours.calc, atoms.calc = Calculator(potential), theirs
@@ -118,9 +140,17 @@ def test_metatomic_has_the_numbers_of_ase(tmp_path):
         assert atoms.get_potential_energies().sum() == pytest.approx(ours.get_potential_energy(), abs=1e-6)
         if atoms.pbc.all():
             np.testing.assert_allclose(atoms.get_stress(), ours.get_stress(), atol=1e-8)
-    tensornet = Potential(build("tensornet", features=4, layers=1, radial=6))
-    with pytest.raises(InputError, match="TensorNet sees angles"):
-        export_metatomic(tensornet, tmp_path / "b.pt", frames)
+
+
+@pytest.mark.slow
+def test_metatomic_takes_energies_of_atoms_alone(tmp_path):
+    pytest.importorskip("metatomic.torch", reason="pip install 'dcnn[metatomic]'")
+    from dcnn.atoms.metatomic import export_metatomic
+
+    potential = Potential(random_weights("cgcnn", readout="mean"))
+    frames = list(demo_dataset()[:3].to_units("eV", "Ang"))
+    with pytest.raises(InputError, match="the energy of CGCNN is not a sum over atoms"):
+        export_metatomic(potential, tmp_path / "b.pt", frames)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
 from dcnn.errors import DcnnError, InputError, needs_extra
 from dcnn.safe_files import written_beside
-from dcnn.torch_internals import scripted_module
+from dcnn.torch_internals import functions_as_operations, scripted_module
 
 with needs_extra("metatomic"):
     from metatensor.torch import Labels, TensorBlock, TensorMap
@@ -38,7 +39,7 @@ TOLERANCE = 1e-4  # relative, of the traced numbers (float32 sums in another ord
 
 
 class AtomicEnergies(nn.Module):
-    """(z, positions, pair_i, pair_j, shift, cell, system) → energies of atoms (N,) in eV, differentiable."""
+    """(z, positions, pair_i, pair_j, shift, cell, system, slots) → energies of atoms (N,) in eV, differentiable."""
 
     references: Tensor
 
@@ -49,9 +50,11 @@ class AtomicEnergies(nn.Module):
         self.register_buffer("references", potential.reference_energies())
 
     def forward(
-        self, z: Tensor, positions: Tensor, pair_i: Tensor, pair_j: Tensor, shift: Tensor, cell: Tensor, system: Tensor
-    ) -> Tensor:
-        batch = padded_batch(z, positions, pair_i, pair_j, shift, cell, system, self.cutoff, self.dtype, None)
+        self, z: Tensor, positions: Tensor, pair_i: Tensor, pair_j: Tensor, shift: Tensor, cell: Tensor, system: Tensor,
+        slots: Tensor,
+    ) -> Tensor:  # fmt: skip
+        width = slots.shape[0]  # a variable of the trace, not a number
+        batch = padded_batch(z, positions, pair_i, pair_j, shift, cell, system, self.cutoff, self.dtype, width)
         atomic: Tensor = self.network(atom_by_atom(batch)).double() * self.unit
         return atomic + self.references.index_select(0, z)
 
@@ -117,10 +120,12 @@ class MetatomicModel(nn.Module):
             number.append(torch.arange(count, device=device))
             first += count
         system_of, atom_of = torch.cat(owner), torch.cat(number)
+        i, j = torch.cat(pair_i), torch.cat(pair_j)
+        neighbours = int(torch.bincount(torch.cat([i, j]), minlength=1).max())
+        slots = torch.arange(max(neighbours, 2), device=device)
         atomic = self.energies(
-            torch.cat(z), torch.cat(positions), torch.cat(pair_i), torch.cat(pair_j), torch.cat(shift),
-            torch.stack(cell), system_of,
-        )  # fmt: skip
+            torch.cat(z), torch.cat(positions), i, j, torch.cat(shift), torch.stack(cell), system_of, slots
+        )
         samples = torch.stack([system_of, atom_of], 1)
         if selected_atoms is not None:
             wanted = torch.zeros(samples.shape[0], dtype=torch.bool, device=device)
@@ -144,8 +149,8 @@ class MetatomicModel(nn.Module):
 def export_metatomic(potential: Potential, path: str | Path, examples: Sequence[Structure]) -> Dict[str, Any]:
     """Writes the potential as a metatomic model (.pt) and returns what it is; ``examples`` (Å) are tried first.
 
-    Its weights are traced by TorchScript for any number of atoms and pairs, which networks with angles and those whose
-    energy is no sum over atoms do not allow.
+    The network is traced by TorchScript for any number of atoms, pairs and neighbours; its energy must be a sum over
+    atoms.
     """
     path = Path(path)
     if path.suffix != ".pt":
@@ -153,26 +158,25 @@ def export_metatomic(potential: Potential, path: str | Path, examples: Sequence[
     if len(examples) < 2:
         raise InputError("a metatomic model is tried on at least two structures")
     small, batch = (collate(part, potential.cutoff, potential.dtype) for part in (examples[:1], examples))
-    potential(batch)
-    if batch.edges is not None and "neighbourhoods" in vars(batch.edges):
-        name = type(potential.network).__name__
-        raise InputError(f"{name} sees angles, whose tables have no fixed size in TorchScript; use SchNet")
     if not is_additive(potential, batch):
         raise InputError(f"the energy of {type(potential.network).__name__} is not a sum over atoms, as metatomic asks")
-    with warnings.catch_warnings(action="ignore"):  # torch's, about TorchScript
-        traced = torch.jit.trace(AtomicEnergies(potential).eval(), inputs(small), check_trace=False)
-        found = torch.zeros(batch.n_systems, dtype=torch.float64).index_add(0, batch.system, traced(*inputs(batch)))
+    energies = AtomicEnergies(potential).eval()
+    with warnings.catch_warnings(action="ignore"), functions_as_operations():  # the warnings: torch's of TorchScript
+        traced = torch.jit.trace(energies, inputs(small, angles=True), check_trace=False)
+    atomic = traced(*inputs(batch, angles=True))
+    found = torch.zeros(batch.n_systems, dtype=torch.float64).index_add(0, batch.system, atomic)
     expected = potential(batch).energy
     size = max(float((expected - expected.mean()).abs().max()), 1e-3)
     if not float((found - expected).abs().max()) < max(TOLERANCE * size, 1e-6 * float(expected.abs().max())):
         raise DcnnError("the traced energies are not those of the network; nothing was written")
+    name, reach = type(potential.network).__name__, _reach(potential)
     model = AtomisticModel(
         MetatomicModel(traced, potential.cutoff).eval(),
-        ModelMetadata(name=type(potential.network).__name__, description="trained by dcnn"),
+        ModelMetadata(name=name, description="trained by dcnn"),
         ModelCapabilities(
             outputs={"energy": ModelOutput(unit="eV", sample_kind="atom")},
             atomic_types=sorted(potential.elements or range(1, 100)),
-            interaction_range=_reach(potential),
+            interaction_range=reach,
             length_unit="angstrom",
             supported_devices=["cpu"],
             dtype="float64",
@@ -183,11 +187,24 @@ def export_metatomic(potential: Potential, path: str | Path, examples: Sequence[
             model.save(str(temporary))
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[0]
-            raise InputError(f"{type(potential.network).__name__} cannot be written as TorchScript: {reason}") from None
-    return {"network": type(potential.network).__name__, "cutoff_A": potential.cutoff, "format": "metatomic"}
+            raise InputError(f"{name} cannot be written as TorchScript: {reason}") from None
+    return {"network": name, "cutoff_A": potential.cutoff, "interaction_range_A": reach, "format": "metatomic"}
 
 
 def _reach(potential: Potential) -> float:
-    """Å; messages reach one cutoff further with every block."""
-    blocks = getattr(potential.network, "blocks", None)
-    return potential.cutoff * max(1, len(blocks) if blocks is not None else 1)
+    """How far away, in Å, an atom may be and still change the energy of another: cutoffs that messages pass.
+
+    Measured on a chain of atoms each of which sees only the next, with random weights, since trained ones may vanish.
+    """
+    network, chance = copy.deepcopy(potential.network).double(), torch.Generator().manual_seed(0)
+    for weight in network.parameters():
+        weight.data += 0.1 * torch.randn(weight.shape, generator=chance, dtype=weight.dtype)
+    count, step = 24, 0.7 * potential.cutoff
+    places = torch.zeros(count, 3, dtype=torch.float64)
+    places[:, 0] = step * torch.arange(count)
+    places += 0.1 * step * torch.rand(count, 3, generator=chance, dtype=torch.float64)  # angles that are not 180°
+    z = np.full(count, min(potential.elements or [1]))
+    batch = atom_by_atom(collate([Structure(z, places.numpy())], potential.cutoff, torch.float64))
+    batch.positions.requires_grad_()
+    (slope,) = torch.autograd.grad(network(batch)[0], batch.positions)
+    return potential.cutoff * max(1, int((slope != 0).any(1).nonzero().max()))

@@ -167,3 +167,8 @@ class ZonalHarmonics(nn.Module):
 def on_edges(edges: Tensor, operation: Callable[[Tensor, Tensor], Tensor], pairs: Tensor) -> Tensor:
     """``operation`` of (2P, F) edges and (P, F) pairs, the pair serving both of its directions."""
     return operation(edges.view(2, *pairs.shape), pairs).view(edges.shape)
+
+
+def reversed_edges(edges: Tensor, n_pairs: int) -> Tensor:
+    """(2P, …) rows of directed edges, each in the place of its reverse: that of edge e is e ± P."""
+    return edges.view(2, n_pairs, *edges.shape[1:]).flip(0).flatten(0, 1)

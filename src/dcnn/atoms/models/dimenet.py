@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dcnn.activations import get
 from dcnn.atoms.atoms_batch import AtomsBatch, Neighbourhoods
 from dcnn.atoms.bases import require_cutoff, rows_of
-from dcnn.atoms.spherical import BesselBasis, SphericalBesselBasis, ZonalHarmonics, on_edges
+from dcnn.atoms.spherical import BesselBasis, SphericalBesselBasis, ZonalHarmonics, on_edges, reversed_edges
 
 
 def glorot_orthogonal_(*weights: Tensor) -> None:
@@ -125,7 +125,7 @@ class Interaction(nn.Module):
         x = x.index_select(0, at.edge.view(-1)).unsqueeze(1) * self.spread  # (N·n, C, T)
         x = x.view(n_atoms, n * self.spread.shape[0], self.spread.shape[1])
         x = torch.bmm(angular.transpose(1, 2), x).flatten(0, 1)  # (N·n, T)
-        x = x.index_select(0, at.slot.roll(radial.shape[0]))  # (2P, T)
+        x = x.index_select(0, reversed_edges(at.slot, radial.shape[0]))  # (2P, T)
 
         # 3. update of the message
         x = self.before(own + self.act_up(self.up(x)))  # (2P, F)

@@ -20,7 +20,7 @@ from dcnn.atoms.models.gemnet_layers import (
     he_orthogonal_,
     residuals,
 )
-from dcnn.atoms.spherical import BesselBasis, GaussianBasis, ZonalHarmonics, on_edges
+from dcnn.atoms.spherical import BesselBasis, GaussianBasis, ZonalHarmonics, on_edges, reversed_edges
 from dcnn.errors import unknown
 
 #: Published scale factors, fitted for GemNet-dT on OC20; blocks beyond those listed take the last one.
@@ -84,7 +84,7 @@ class Interaction(nn.Module):
         x = self.act_down(self.down(on_edges(x, torch.mul, to_triplets)))  # (2P, T)
         x = self.act_up(self.up(self.triplets(x, angular, batch.neighbourhoods)))  # (2P, 2F)
         there, back = x.chunk(2, dim=1)
-        x = (there + back.roll(to_triplets.shape[0], 0)) * HALF  # edge e ± P is the reverse of e
+        x = (there + reversed_edges(back, to_triplets.shape[0])) * HALF
         m = self.after((m + self.before((skip + x) * HALF)) * HALF)  # (2P, F)
 
         x = batch.sum_edges(on_edges(m, torch.mul, to_atoms))  # 2. (N, F)
