@@ -28,24 +28,18 @@ SMALLER = (  # the README's budgets are minutes; here each command must only sho
 )
 
 
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
-    """A folder with the user's own frames, in which the commands run one after the other."""
-    folder = tmp_path_factory.mktemp("user")
-    dcnn.atoms.write(dcnn.atoms.demo_dataset()[:120], folder / "my_frames.xyz")
-    (folder / "examples").symlink_to(ROOT / "examples")
-    return folder
-
-
-@pytest.mark.parametrize("command", [line for line in SHELL if line.startswith("dcnn ")])
-def test_commands_of_the_readme(command, workplace, monkeypatch):
-    for pattern, smaller in SMALLER:
-        command = re.sub(pattern, smaller, command)
-    monkeypatch.chdir(workplace)
-    monkeypatch.setattr(sys, "argv", shlex.split(command))
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code in (0, None), f"{command} ended with {stop.value.code}"
+def test_commands_of_the_readme(tmp_path, monkeypatch):
+    """One after the other, as they stand there: a later one uses the run of an earlier one."""
+    dcnn.atoms.write(dcnn.atoms.demo_dataset()[:120], tmp_path / "my_frames.xyz")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    for command in [line for line in SHELL if line.startswith("dcnn ")]:
+        for pattern, smaller in SMALLER:
+            command = re.sub(pattern, smaller, command)
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert stop.value.code in (0, None), f"{command} ended with {stop.value.code}"
 
 
 def test_everything_else_in_the_shell_blocks_is_make():
