@@ -1,7 +1,11 @@
-"""Every call of torch that its documentation does not promise, in one place; tested with torch 2.13.0."""
+"""Every call of torch that its documentation does not promise, in one place; tested with torch 2.13.0.
+
+What records graphs is imported when one is recorded: it takes seconds.
+"""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -11,10 +15,7 @@ from typing import Any, cast
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.modules.batchnorm import _NormBase as NormWithStatistics
 from torch.nn.modules.dropout import _DropoutNd as Dropout
@@ -31,7 +32,8 @@ def forward_mode() -> AbstractContextManager[None]:
 
 def recording() -> bool:
     """Whether make_fx is recording operations."""
-    return get_proxy_mode() is not None
+    module = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return module is not None and module.get_proxy_mode() is not None
 
 
 def transforming() -> bool:
@@ -41,6 +43,8 @@ def transforming() -> bool:
 
 def recorded(function: Callable[..., Any], *example: Any, any_size: bool = False) -> GraphModule:
     """The operations of one call, derivatives included; with ``any_size`` the sizes of the example are variables."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     if not any_size:
         return make_fx(function)(*example)
     return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
@@ -48,6 +52,10 @@ def recorded(function: Callable[..., Any], *example: Any, any_size: bool = False
 
 def recorded_for_any_size(function: Callable[..., Any], constants: Sequence[Tensor], *example: Any) -> GraphModule:
     """The operations of one call; sizes are variables, those of ``constants``, which are in the example, numbers."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     for constant in constants:
         mode.from_tensor(constant, static_shapes=True)  # kept by the mode

@@ -16,10 +16,11 @@ from line_task import Line, build_line, config
 from dcnn.errors import InputError
 from dcnn.results import fit_config, resume_run
 from dcnn.train import checkpoint
+from dcnn.train.config import Training
 from dcnn.train.console import Console
 from dcnn.train.divergence import kept
 from dcnn.train.loop import Trainer
-from dcnn.train.processes import OneProcess
+from dcnn.train.processes import OneProcess, make_fabric
 from dcnn.train.run import Run
 
 TINY = ("network.width=8", "network.depth=2", "points.interior=64", "steps_per_epoch=5", "--recipe", "paper")
@@ -74,6 +75,14 @@ def test_an_accelerator_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(InputError, match=r"^training.accelerator=gpu, devices=1: [^\n]+$"):
         fit_config(heat(accelerator="gpu"), tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_one_process_on_the_cpu_needs_no_lightning(tmp_path):
+    """Its import takes seconds of every run."""
+    assert isinstance(make_fabric(Training(steps=1, accelerator="cpu"), tmp_path), OneProcess)
+    several = make_fabric(Training(steps=1, accelerator="cpu", strategy="ddp"), tmp_path)
+    logged = make_fabric(Training(steps=1, accelerator="cpu", loggers=("tensorboard",)), tmp_path)
+    assert [type(fabric).__name__ for fabric in (several, logged)] == ["Fabric", "Fabric"]
 
 
 class OnMeta(OneProcess):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
-from scipy.stats import t as student
+from scipy.special import stdtrit
 from torch import Tensor
 
 RIDGE = 1e-12  # of the largest square of a singular value: directions in which the weights change nothing
@@ -35,5 +35,5 @@ def half_widths(
     S = J[:, :k] + J[:, k:] @ follow  # (data, unknowns)
     free = len(r) - k
     covariance = float(r @ r) / free * torch.linalg.pinv(S.T @ S)
-    widths = float(student.ppf(0.975, free)) * covariance.diagonal().clamp_min(0).sqrt()
+    widths = float(stdtrit(free, 0.975)) * covariance.diagonal().clamp_min(0).sqrt()
     return dict(zip(unknowns, widths.tolist(), strict=True))

@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>
 
 
 class OneProcess:
-    """What the loop asks of Fabric, for one process on the CPU: all that training on tensors needs."""
+    """What the loop asks of Fabric, for one process on the CPU, which needs nothing of it."""
 
     world_size, global_rank, is_global_zero = 1, 0, True
     loggers: Sequence[Any] = ()
@@ -51,15 +51,12 @@ class OneProcess:
 
 
 def make_fabric(settings: Training, folder: Path) -> Any:
-    """Fabric as the settings ask for it, or one process where Lightning is not installed and not needed."""
-    ordinary = settings.devices == 1 and settings.strategy == "auto" and settings.accelerator != "gpu"
-    try:
+    """Fabric as the settings ask for it; one process on the CPU does without, and without seconds of imports."""
+    on_cpu = settings.accelerator == "cpu" or (settings.accelerator == "auto" and not torch.accelerator.is_available())
+    if on_cpu and settings.devices == 1 and settings.strategy == "auto" and not settings.loggers:
+        return OneProcess()
+    with needs_extra("cli"):
         from lightning.fabric import Fabric
-    except ModuleNotFoundError:
-        if ordinary and not settings.loggers:
-            return OneProcess()
-        with needs_extra("cli"):
-            from lightning.fabric import Fabric
     from lightning.fabric.strategies import DDPStrategy
 
     from dcnn.train.loggers import make_loggers
