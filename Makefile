@@ -1,6 +1,6 @@
 # make demo   installs into .venv and runs the main job; prints where the report is
 # make test   everything CI checks: lint, types, import contract, doctests, tests, the README's commands
-# make test-portable, test-oldest, test-newest, lock: other machines, other versions (docs/versions.md)
+# make test-portable, test-oldest, test-newest, lock: other machines, other versions (docs/stability.md)
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
