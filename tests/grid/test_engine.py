@@ -64,7 +64,7 @@ def test_what_is_killed_goes_on_to_the_same_result(on, whom, twins, tmp_path):
     """Two cells of the same seed; the first one's training, or the worker that holds it, is killed in the middle."""
     if on == "local" and whom == "worker":
         pytest.skip("a local worker is a thread of this process")
-    cells, killed = twins(60, "killed", "left-alone"), []
+    cells, killed = twins(60, f"killed-{os.getpid()}", "left-alone"), []  # not those of another run of the tests
     url, folder = f"file://{tmp_path}/grid", tmp_path / "grid" / cells[0].name
 
     def watch(running, done):

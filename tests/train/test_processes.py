@@ -81,8 +81,7 @@ def test_one_process_on_the_cpu_needs_no_lightning(tmp_path):
     """Its import takes seconds of every run."""
     assert isinstance(make_fabric(Training(steps=1, accelerator="cpu"), tmp_path), OneProcess)
     several = make_fabric(Training(steps=1, accelerator="cpu", strategy="ddp"), tmp_path)
-    logged = make_fabric(Training(steps=1, accelerator="cpu", loggers=("tensorboard",)), tmp_path)
-    assert [type(fabric).__name__ for fabric in (several, logged)] == ["Fabric", "Fabric"]
+    assert type(several).__name__ == "Fabric"
 
 
 class OnMeta(OneProcess):
