@@ -530,3 +530,9 @@ def test_real_files(name):
     assert data[n - 1].forces.shape == (len(data[n - 1]), 3)
     if first is not None:
         assert data[0].energy == pytest.approx(first, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, "~nobody-of-this-name/x.npz"])
+def test_a_name_that_no_file_can_have_is_no_file(name):
+    with pytest.raises(InputError, match="no such file"):
+        load(name)

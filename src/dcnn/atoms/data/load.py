@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from glob import glob, has_magic
@@ -81,17 +82,17 @@ def data_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
         if not files:
             raise InputError("an empty list of data files")
         return files
-    path = Path(path).expanduser()
-    if path.is_dir() and not (path / "data.mdb").exists() and not (path / LAYOUT).exists():
+    path = Path(os.path.expanduser(path))  # of os.path: a name that no file can have is not an error there
+    if os.path.isdir(path) and not (path / "data.mdb").exists() and not (path / LAYOUT).exists():
         files = sorted(p for p in path.iterdir() if (p.is_file() or p.suffix == SUFFIX) and p.suffix in _IN_FOLDERS)
         if not files:
             raise InputError(f"{path}: no data files in this folder; looked for {', '.join(_IN_FOLDERS)}")
         return files
-    if path.exists() or path.name == "demo":
-        return [path if path.exists() else DEMO]
+    if (there := os.path.exists(path)) or path.name == "demo":
+        return [path if there else DEMO]
     files = sorted(Path(found) for found in glob(str(path))) if has_magic(str(path)) else []
     if not files:
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{str(path)[:500]}: no such file")
     return [file for entry in files for file in data_files(entry)]
 
 
