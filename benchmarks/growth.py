@@ -2,7 +2,7 @@
 
 python benchmarks/growth.py --model schnet --atoms 216 1000 4096
 python benchmarks/growth.py --atoms 1000 --plain             with a row for every edge, as for few pairs
-python benchmarks/growth.py --atoms 10648 --untrained        energies and forces alone
+python benchmarks/growth.py --atoms 10648 --no-step         energies and forces alone
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ase.build import bulk
 SIZES = {216: 3, 1000: 5, 4096: 8, 10648: 11}  # atoms: cells of eight atoms along an edge
 
 
-def step(model: str, atoms: int, plain: bool, untrained: bool) -> dict[str, float]:
+def step(model: str, atoms: int, plain: bool, no_step: bool) -> dict[str, float]:
     """The second of two steps (the first one warms up), and the memory beyond that before them."""
     import torch
 
@@ -38,9 +38,9 @@ def step(model: str, atoms: int, plain: bool, untrained: bool) -> dict[str, floa
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(2):
         began = time.process_time()
-        with torch.set_grad_enabled(not untrained):
+        with torch.set_grad_enabled(not no_step):
             energy, found = energy_and_forces(network, batch)
-        if not untrained:
+        if not no_step:
             loss = (energy / atoms).square().mean() + (found - batch.forces).square().mean()
             loss.backward()
             network.zero_grad()
@@ -55,15 +55,15 @@ def main() -> None:
     parser.add_argument("--model", default="schnet")
     parser.add_argument("--atoms", type=int, nargs="+", default=[216, 1000, 4096], choices=list(SIZES))
     parser.add_argument("--plain", action="store_true", help="no convolution in pieces")
-    parser.add_argument("--untrained", action="store_true", help="energies and forces without the step")
+    parser.add_argument("--no-step", action="store_true", help="energies and forces alone")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(step(asked.model, asked.atoms[0], asked.plain, asked.untrained)))
+        print(json.dumps(step(asked.model, asked.atoms[0], asked.plain, asked.no_step)))
         return
     rows = []
     for atoms in asked.atoms:
-        flags = [f"--{name}" for name in ("plain", "untrained") if getattr(asked, name)]
+        flags = ["--plain"] * asked.plain + ["--no-step"] * asked.no_step
         command = [sys.executable, __file__, "--model", asked.model, "--atoms", str(atoms), "--one", *flags]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         row = (

@@ -24,7 +24,7 @@ import torch
 import dcnn
 from dcnn.losses import Schedule, weighting
 from dcnn.losses.interface import Fixed
-from dcnn.results.metrics import Metric, short
+from dcnn.results.metrics import Metric
 from dcnn.results.statistics import Stat, compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -34,20 +34,18 @@ MOLECULES = ("ethanol", "aspirin")
 VARIANTS = ("fixed", "schedule", "softadapt", "relobralo", "uncertainty", "ntk", "gradnorm", "config", "soap")
 ADAM = {"optimizer": "adam", "learning_rate": 2e-3}
 SOAP = {"optimizer": "soap", "learning_rate": 3e-3}
+LATE = ("energy", "value", *PROBLEMS)  # terms whose weight rises; an equation is named after its problem
 RAMP = 1000  # steps during which a schedule goes from its first to its last weight
 
 
 def scheduled(terms: Any) -> Fixed:
     """Conditions before the equation; forces before energies (as MACE's second stage); slopes before prices."""
-    main = [term for term in terms if term.name in ("energy", "value")] or [
-        term for term in terms if term.name.startswith("residual")
-    ]
-    first = {term.name: 0.1 * term.weight for term in main}
-    ramped = [
-        replace(term, weight=Schedule.cosine(first[term.name], term.weight, RAMP)) if term.name in first else term
-        for term in terms
-    ]
-    return Fixed(ramped)
+    late = [term for term in terms if term.name in LATE]
+    if not late or len(late) == len(terms):
+        raise ValueError(f"a schedule needs terms of which some come late: {[term.name for term in terms]}")
+    return Fixed(
+        [replace(t, weight=Schedule.cosine(0.1 * t.weight, t.weight, RAMP)) if t in late else t for t in terms]
+    )
 
 
 def of_variant(variant: str) -> Any:
@@ -57,8 +55,8 @@ def of_variant(variant: str) -> Any:
     return None if variant in ("fixed", "soap") else lambda terms: weighting.get(variant, terms)
 
 
-def train(case: str, variant: str, seed: int, minutes: float, files: Path, folder: Path) -> dict[str, float]:
-    """Test errors by name."""
+def train(case: str, variant: str, seed: int, minutes: float, files: Path, folder: Path) -> dict[str, float | None]:
+    """Test errors by name, None of a run that diverged."""
     stage = SOAP if variant == "soap" else ADAM
     common: dict[str, Any] = {"minutes": minutes, "seed": seed, "weighting": of_variant(variant)}
     training: dict[str, Any] = {"clock": "cpu", "threads": 1, "stages": [stage]}
@@ -94,9 +92,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/weightings"))
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--cases", nargs="+", default=[*PROBLEMS, *MOLECULES, "options"])
+    cases = [*PROBLEMS, *MOLECULES, "options"]
+    parser.add_argument("--cases", nargs="+", default=cases, choices=cases)
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     asked = parser.parse_args()
+    asked.variants = ["fixed", *(variant for variant in asked.variants if variant != "fixed")]
     for seed in asked.seeds:
         for case in asked.cases:
             for variant in asked.variants:
@@ -111,9 +111,9 @@ def main() -> None:
 
 
 def table(asked: argparse.Namespace) -> None:
-    """Mean ± spread of every error; ** better and * worse than "fixed" beyond the spread."""
+    """Mean ± spread of every error over the seeds that did not diverge, and where it differs from "fixed"."""
     for case in asked.cases:
-        errors = {v: [] for v in asked.variants}
+        errors: dict[str, list[dict[str, float | None]]] = {variant: [] for variant in asked.variants}
         for variant in asked.variants:
             for seed in asked.seeds:
                 file = asked.out / f"{case}-{variant}-{seed}-{asked.minutes:g}" / "errors.json"
@@ -123,10 +123,15 @@ def table(asked: argparse.Namespace) -> None:
         for variant, runs in errors.items():
             cells = []
             for name in names:
-                mine, fixed = (Stat(tuple(run[name] for run in each)) for each in (runs, errors["fixed"]))
-                verdict = compare(Metric(name, name), mine, fixed)
-                mark = {"better": " **better**", "worse": " worse"}[verdict.direction] if verdict.beyond else ""
-                cells.append(f"{short(mine.mean)} ± {short(mine.spread or 0)}{mark}")
+                found, fixed = ([run[name] for run in each] for each in (runs, errors["fixed"]))
+                mine, theirs = (Stat(tuple(value for value in each if value is not None)) for each in (found, fixed))
+                diverged = f" ({found.count(None)} diverged)" if None in found else ""
+                if not mine.values or not theirs.values:
+                    cells.append(diverged.strip())
+                    continue
+                verdict = compare(Metric(name, name), mine, theirs)
+                mark = f" **{verdict.direction}**" if verdict.beyond else ""
+                cells.append(f"{mine}{mark}{diverged}")
             print(f"| {variant} | " + " | ".join(cells) + " |")
 
 

@@ -91,7 +91,7 @@ class PackedFrames(Sequence[Structure]):
         return bool(
             sizes.min() > 0
             and sizes.max() <= sizes.sum() == len(self.columns["z"])
-            and min(counts) > 0
+            and min(counts) >= 0
             and sum(counts) == len(self)
             and 0 <= codes.min() <= codes.max() < len(self.groups)
             and all(0 <= number < len(self) for number in self.isolated)
