@@ -6,6 +6,8 @@ BIN    := .venv/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Two test processes on two cores: one thread each, and no spinning while waiting.
 export OMP_WAIT_POLICY := PASSIVE
+# Tests start many processes; none should compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # One test file stays in one process; what the machine and the order of the tests may change is test-portable's matter.
 PYTEST := -m pytest -n 2 --dist loadfile -q -m "not slow"

@@ -1,4 +1,7 @@
-"""One suite for both engines, processes of this machine and a real Ray: what is kept, continued, refused, given up."""
+"""One suite for both engines, processes of this machine and a real Ray: what is kept, continued, refused, given up.
+
+What both do by the same code is tried with processes in the ordinary tests, and with Ray too in the slow ones.
+"""
 
 import os
 import re
@@ -37,6 +40,9 @@ def on(request):
     return request.param
 
 
+ray_too = pytest.mark.parametrize("on", ["local", pytest.param("ray", marks=pytest.mark.slow)], indirect=True)
+
+
 def trainings(folder):
     """Training processes that work below `folder`."""
     return [
@@ -59,11 +65,16 @@ def test_a_grid_runs_once_and_is_kept(on, heat, tmp_path):
     assert stamps == [Run(run["folder"]).result_file.stat().st_mtime_ns for run in runs]
 
 
-@pytest.mark.parametrize("whom", ["training", "worker"])
+@pytest.mark.parametrize(
+    ("on", "whom"),
+    [("local", "training"), pytest.param("ray", "training", marks=pytest.mark.slow), ("ray", "worker")],
+    indirect=["on"],
+)
 def test_what_is_killed_goes_on_to_the_same_result(on, whom, twins, tmp_path):
-    """Two cells of the same seed; the first one's training, or the worker that holds it, is killed in the middle."""
-    if on == "local" and whom == "worker":
-        pytest.skip("a local worker is a thread of this process")
+    """Two cells of the same seed; the first one's training, or the worker that holds it, is killed in the middle.
+
+    A local worker is a thread of this process.
+    """
     cells, killed = twins(60, f"killed-{os.getpid()}", "left-alone"), []  # not those of another run of the tests
     url, folder = f"file://{tmp_path}/grid", tmp_path / "grid" / cells[0].name
 
@@ -93,6 +104,7 @@ def test_input_that_is_refused_ends_the_grid_with_its_reason(on, tmp_path):
         engine.run([GridCell({"name": "missing"}, missing)], tmp_path, on)
 
 
+@ray_too
 def test_a_cell_that_dies_again_and_again_leaves_the_others_their_results(on, twins, tmp_path):
     """A folder stands where its result is to be written: the process dies of it, every time."""
     dies, lives = cells = twins(1, "dies", "lives")
@@ -103,6 +115,7 @@ def test_a_cell_that_dies_again_and_again_leaves_the_others_their_results(on, tw
     assert (tmp_path / dies.name / "output.txt").read_text().count("worker") == 3
 
 
+@ray_too
 def test_a_cell_that_lags_is_given_up_and_the_others_finish(on, twins, heat, tmp_path):
     slow = GridCell({"name": "slow"}, heat(100_000)[0].config)
     quick = twins(2, "quick")[0]

@@ -13,7 +13,7 @@ from dcnn.results import TrainedRun, as_config, build_task, resolve
 from dcnn.train import Run
 
 
-@pytest.mark.parametrize("on", ["local", "ray"])
+@pytest.mark.parametrize("on", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_search_ranks_its_trials_by_validation_and_writes_the_best(on, tiny, tmp_path):
     pairs = [*tiny, "training.stages.0.learning_rate=loguniform(1e-5,1e-1)", "network.activation=choice(tanh,sin)"]
     plan = define("heat", [*pairs, "training.epochs=4"])
