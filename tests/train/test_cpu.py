@@ -1,5 +1,6 @@
 """Settings of the process."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from dcnn.train import cpu
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator is what this is about")
-def test_glibc_takes_the_setting():
+@pytest.mark.parametrize(("chosen", "kept"), [({}, "True"), ({"MALLOC_MMAP_THRESHOLD_": "131072"}, "False")])
+def test_glibc_takes_the_setting_unless_the_user_chose(chosen, kept):
     code = "from dcnn.train.cpu import keep_freed_memory; print(keep_freed_memory())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "True"
+    environment = {key: value for key, value in os.environ.items() if key != "MALLOC_MMAP_THRESHOLD_"} | chosen
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, env=environment)
+    assert done.stdout.strip() == kept
 
 
 def test_other_systems_are_left_alone(monkeypatch):
