@@ -88,6 +88,7 @@ lock:
 bench: .venv/dev
 	env -u OMP_WAIT_POLICY $(BIN)/dcnn bench pde
 	env -u OMP_WAIT_POLICY $(BIN)/dcnn bench atoms
+	$(BIN)/dcnn bench atoms --preset paper --against plain --batch-size 20 --threads 1 --clock cpu --memory
 
 # Damaged files for every reader: MINUTES CPU minutes each (results/trust.md has the figures).
 MINUTES ?= 10

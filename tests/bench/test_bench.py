@@ -10,9 +10,12 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from typer.testing import CliRunner
 
-from dcnn.bench import memory, timing, to_error
+from dcnn.atoms import build, collate, demo_dataset
+from dcnn.atoms.models import PAPER
+from dcnn.bench import memory, plain_networks, timing, to_error
 from dcnn.bench.pair import build_pair
 from dcnn.bench.pde_steps import compare_pde
+from dcnn.bench.plain_networks import check_same
 from dcnn.bench.potential_steps import compare_atoms
 from dcnn.bench.steps import training_step
 from dcnn.bench.timing import StepRatio, interleaved
@@ -28,7 +31,7 @@ def _small(monkeypatch, tmp_path):
     """Few points, and the number of threads of the other tests."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("dcnn.bench.pde_steps.build_pair", lambda name, activation: small(name, activation))
-    monkeypatch.setattr("dcnn.bench.pde_steps.peak_memory_mb", lambda *case: 7.0 if case[2] == "deepxde" else 3.0)
+    monkeypatch.setattr("dcnn.bench.pde_steps.peak_memory_mb", lambda side, *_, **__: 7.0 if side == "deepxde" else 3.0)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -100,17 +103,24 @@ def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
 
     monkeypatch.setattr(memory.subprocess, "run", lambda command, **_: calls.append(command) or Done)
     monkeypatch.setattr(sys, "platform", "linux")
-    assert memory.peak_memory_mb("advection", "tanh", "deepxde", 2) == 12.5
-    assert calls[0][-4:] == ["advection", "tanh", "deepxde", "2"]
+    assert memory.peak_memory_mb("deepxde", 2, problem={"name": "heat"}) == 12.5
+    assert calls[0][-3:] == ["deepxde", "2", '{"problem": {"name": "heat"}}']
     monkeypatch.setattr(sys, "platform", "win32")
-    assert memory.peak_memory_mb("advection", "tanh", "deepxde", 2) is None
+    assert memory.peak_memory_mb("deepxde", 2, problem={"name": "heat"}) is None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("side", ["deepxde", "eager"])
-def test_what_that_process_runs(monkeypatch, side):
+@pytest.mark.parametrize(
+    ("side", "what"),
+    [
+        ("deepxde", {"problem": {"name": "advection"}}),
+        ("eager", {"problem": {"name": "advection"}}),
+        ("plain", {"potential": {"network": "schnet", "batch_size": 2}}),
+    ],
+)
+def test_what_that_process_runs(monkeypatch, side, what):
     monkeypatch.setattr("dcnn.bench.pair.build_pair", small)
-    assert 0 <= memory._measure("advection", "tanh", side, "1") < 200
+    assert 0 <= memory.growth_mb(memory._step(side, **what)) < 200
 
 
 def test_lines_of_problems(capsys):
@@ -128,6 +138,45 @@ def test_lines_of_networks():
     assert (row["name"], row["peer"], row["step"], row["batch_size"]) == ("schnet", "eager step", "traced", 2)
     assert row["ours_ms"] > 0
     assert seen == [(1, 1)]
+
+
+@pytest.mark.parametrize("cutoff", [3.0, 6.0])
+@pytest.mark.parametrize("name", PAPER)
+def test_networks_written_as_published_are_ours(name, cutoff):
+    """Also where the batch lists pairs beyond the cutoff."""
+    torch.manual_seed(0)
+    network, batch = build(name, normalization=False, cutoff=cutoff), collate(demo_dataset()[:3], 6.5, torch.float32)
+    assert check_same("plain", name, network, batch) < 1e-8
+    if name == "schnet":
+        check_same("pyg", name, network, batch)
+
+
+def test_another_network_is_not_timed(monkeypatch):
+    monkeypatch.setitem(plain_networks.FORMULAS, "schnet", lambda *of: 1.01 * plain_networks.schnet(*of))
+    with pytest.raises(DcnnError, match=r"schnet: plain is not the same network: .* differ by 0\.01"):
+        compare_atoms(["schnet"], "eager", rounds=2, threads=1, batch_size=2, against="plain")
+
+
+def test_a_step_beside_the_published_way():
+    options = {"rounds": 2, "threads": 1, "batch_size": 2, "against": "plain"}
+    (line,) = compare_atoms(["schnet"], "eager", **options)
+    row = line.to_dict()
+    assert (row["peer"], row["preset"], row["network"]) == ("published way", "small", "schnet")
+    assert row["gflop"] > 0
+    assert row["product_share"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "against", "message"),
+    [
+        ("tensornet", "plain", "--against plain: tensornet is not among the networks of the paper"),
+        ("cgcnn", "pyg", "--against pyg: PyTorch Geometric's SchNet is measured here, not cgcnn"),
+        ("schnet", "plane", "unknown peer 'plane'; did you mean 'plain'"),
+    ],
+)
+def test_peers_that_are_not_there(name, against, message):
+    with pytest.raises(InputError, match=message):
+        compare_atoms([name], "eager", rounds=2, threads=1, batch_size=2, against=against)
 
 
 def test_crystals_of_several_sizes(tmp_path):

@@ -312,7 +312,10 @@ COMMANDS = {
         [],
         {
             "models": ["--models", "schnet"],
+            "preset": ["--preset", "paper"],
             "step": ["--step", "traced"],
+            "against": ["--against", "plain"],
+            "memory": ["--memory"],
             "batch_size": ["--batch-size", "3"],
             "data": ["--data", "other.xyz"],
             "cutoff": ["--cutoff", "4"],

@@ -38,8 +38,9 @@ def compare_pde(
         more |= {"points": len(pair.batch.interior), "gradient_difference": pair.gradient_difference(by_graph)}
         times = interleaved({"ours": ours, "theirs": pair.their_step}, rounds, clock)
         if memory:
-            more["ours_peak_mb"] = peak_memory_mb(name, activation, step, threads)
-            more["peer_peak_mb"] = peak_memory_mb(name, activation, "deepxde", threads)
+            problem = {"name": name, "activation": activation}
+            more["ours_peak_mb"] = peak_memory_mb(step, threads, problem=problem)
+            more["peer_peak_mb"] = peak_memory_mb("deepxde", threads, problem=problem)
         found.append(StepRatio(name, f"DeepXDE {dde.__version__}", times["ours"], times["theirs"], more))
         watch(done + 1, len(names))
     return found

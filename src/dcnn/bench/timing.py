@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 WARM_UP = 1  # rounds
 STEPS = 5  # of each side in a turn, as a training makes them one after the other, with its data in the caches
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -54,3 +56,13 @@ def interleaved(steps: Mapping[str, Step], rounds: int, clock: str = "wall") -> 
                 step()
             times[name].append(1e3 * (now() - started) / STEPS)
     return {name: tuple(found[WARM_UP:]) for name, found in times.items()}
+
+
+def product_gflops(size: int = 1024, tries: int = 10) -> float:
+    """The best speed of a product of two float32 matrices that this process reaches."""
+    a, seconds = torch.ones(size, size), []
+    for _ in range(tries):
+        started = time.perf_counter()
+        torch.mm(a, a)
+        seconds.append(time.perf_counter() - started)
+    return 2e-9 * size**3 / min(seconds)

@@ -71,27 +71,38 @@ def atoms(
     models: Annotated[str, typer.Option(help="which, separated by commas")] = (
         "schnet,cgcnn,dimenet_plus_plus,forcenet,gemnet"
     ),
-    step: Annotated[str, typer.Option(help="compiled or traced, against eager")] = "compiled",
+    preset: Annotated[str, typer.Option(help="sizes of the networks: small, or paper")] = "small",
+    step: Annotated[str, typer.Option(help="ours: compiled, traced or eager")] = "compiled",
+    against: Annotated[
+        str,
+        typer.Option(
+            help="our own eager step; the same network written as published (plain); PyTorch Geometric's SchNet (pyg)"
+        ),
+    ] = "eager",
     batch_size: Annotated[int, typer.Option(min=1, help="frames a step")] = 5,
     data: Annotated[str, typer.Option(help="file of frames; the shipped ethanol frames if not given")] = "demo",
     cutoff: Annotated[float | None, typer.Option(help="of the networks, in Å; their own if not given")] = None,
     rounds: Rounds = 12,
     threads: Threads = 2,
     clock: Clock = "wall",
+    memory: Annotated[bool, typer.Option(help="measure peak memory, too, in processes of their own")] = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Potentials: a step as one graph against the eager step of the same network.
+    """Potentials: a training step against another one with the same weights on the same batches.
 
-    Making a compiled step takes a minute or two a network. Frames of several sizes share one graph.
+    Making a compiled step takes a minute or two a network. Frames of several sizes share one graph. Peers are checked
+    to be the same network (energies and forces to 1e-5) before they are timed.
 
-    Example: dcnn bench atoms --models schnet,gemnet --threads 1 --data crystals.xyz --cutoff 4
+    Example: dcnn bench atoms --preset paper --against plain --batch-size 20 --threads 1 --clock cpu
     """
     from dcnn.bench.potential_steps import compare_atoms
 
     _check_conditions(threads, clock)
     with progress("dcnn bench atoms", "networks") as show:
-        found = compare_atoms(models.split(","), step, rounds, threads, clock, batch_size, data, cutoff, show)
+        found = compare_atoms(
+            models.split(","), step, rounds, threads, clock, batch_size, data, cutoff, preset, against, memory, show
+        )
     _report(found, output, as_json)
 
 
@@ -156,14 +167,19 @@ def _write(rows: Sequence[dict[str, Any]], output: Path | None, as_json: bool, s
 
 
 def _shown(rows: Sequence[dict[str, Any]]) -> Table:
-    extra = [name for name in ("ours_peak_mb", "peer_peak_mb", "gradient_difference") if name in rows[0]]
-    titles = {"ours_peak_mb": "ours MB", "peer_peak_mb": "peer MB", "gradient_difference": "gradients differ by"}
+    titles = {
+        "product_share": "products at best speed",
+        "ours_peak_mb": "ours MB",
+        "peer_peak_mb": "peer MB",
+        "gradient_difference": "gradients differ by",
+    }
+    extra = [name for name in titles if name in rows[0]]
     first = rows[0]
     title = f"a training step, ours ({first['step']}) against {first['peer']}, {first['threads']} threads"
     table = Table("", "ours ms", "peer ms", "ratio (quartiles)", *(titles[name] for name in extra), title=title)
     for row in rows:
         low, high = row["ratio_quartiles"]
-        more = [_number(row[name]) for name in extra]
+        more = [f"{100 * row[name]:.0f} %" if name == "product_share" else _number(row[name]) for name in extra]
         times = [f"{row[name]:.2f}" for name in ("ours_ms", "peer_ms")]
         table.add_row(row["name"], *times, f"{row['ratio']:.2f} ({low:.2f}–{high:.2f})", *more)
     return table
