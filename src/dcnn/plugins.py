@@ -5,12 +5,20 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from dcnn.errors import InputError, unknown
+
+
+class _AsItIs(SourceFileLoader):
+    """Compiles what the file holds now: bytecode that Python kept may be that of the same second before an edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def module_from_file(path: str | Path, what: str = "Python") -> ModuleType:
@@ -18,13 +26,14 @@ def module_from_file(path: str | Path, what: str = "Python") -> ModuleType:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such {what} file")
-    spec = importlib.util.spec_from_file_location(f"dcnn_{what}_{path.stem}", path)
+    name = f"dcnn_{what}_{path.stem}"
+    loader = _AsItIs(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # inspect needs it to find the source of a class
+    sys.modules[name] = module  # inspect needs it to find the source of a class
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else None)

@@ -1,5 +1,6 @@
 """Problems are posed right: what the form of the network can hold, data that identify parameters, mistakes named."""
 
+import sys
 import textwrap
 import warnings
 
@@ -158,6 +159,8 @@ FLAT = """
 
 
 def test_an_edited_problem_has_a_reference_of_its_own(tmp_path, monkeypatch):
+    """Also if it was edited within a second, while Python keeps bytecode."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "flat.py"
     found = []
