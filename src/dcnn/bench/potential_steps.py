@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from dcnn.bench.memory import peak_memory_mb
 from dcnn.bench.plain_networks import PEERS, check_same
 from dcnn.bench.steps import prepare, training_step
 from dcnn.bench.timing import Step, StepRatio, interleaved, product_gflops
-from dcnn.errors import unknown
+from dcnn.errors import DcnnError, InputError, unknown
 from dcnn.results import build_task
 from dcnn.results import parse as validate
 
@@ -86,9 +87,16 @@ def compare_atoms(
     found = []
     for done, name in enumerate(names):
         potential = PotentialSteps(name, preset, data, batch_size, cutoff)
-        times = interleaved({side: potential.step(side) for side in dict.fromkeys((step, against))}, rounds, clock)
+        try:
+            steps = {side: potential.step(side) for side in dict.fromkeys((step, against, "eager"))}
+        except InputError:
+            raise
+        except DcnnError as error:  # the lines of the other networks are not lost
+            logging.getLogger(__name__).warning("%s is left out: %s", name, error)
+            continue
         more: dict[str, Any] = {"step": step, "threads": threads, "clock": clock, **asdict(potential)}
-        more["gflop"] = _flop(potential.step("eager")) / 1e9
+        more["gflop"] = _flop(steps["eager"]) / 1e9
+        times = interleaved({side: steps[side] for side in dict.fromkeys((step, against))}, rounds, clock)
         line = StepRatio(name, AGAINST[against], times[step], times[against], more)
         more["product_share"] = round(more["gflop"] / (1e-3 * line.to_dict()["ours_ms"] * best), 3)
         if memory:
@@ -96,6 +104,8 @@ def compare_atoms(
             more["peer_peak_mb"] = potential.peak_mb(against, threads)
         found.append(line)
         watch(done + 1, len(names))
+    if not found:
+        raise DcnnError("no network could be measured; the warnings above say why")
     return found
 
 
