@@ -68,7 +68,7 @@ ATOMS_BEST: dict[str, dict[str, Any]] = {
     },
     "tensornet": {
         "model": {"normalization": True},
-        "training": {"stages": [{**_BEST_ADAM, "learning_rate": 2e-3}]},
+        "training": {"stages": [{**_BEST_ADAM, "optimizer": "soap", "learning_rate": 3e-3}]},
     },
 }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
+
+_PLAIN = (bool, int, float, str, slice, type(None))
 
 
 @runtime_checkable
@@ -36,37 +38,53 @@ def flattened(batch: Any, parts: Sequence[str] = ()) -> tuple[list[Tensor], tupl
     """All tensors of a batch, and its kind: the same for batches that differ in the values and sizes of these alone."""
     tensors: list[Tensor] = []
     others: list[Any] = []
-
-    def collect(tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
-
-    _mapped(batch, collect, others.append, parts)
+    _collect(batch, tensors, others, parts)
     return tensors, (*((t.dim(), t.dtype, t.device) for t in tensors), *others)
 
 
 def rebuilt(batch: Any, parts: Sequence[str], tensors: Sequence[Tensor]) -> Any:
     """The batch with these tensors in the places of its own."""
-    supply = iter(tensors)
-    return _mapped(batch, lambda _: next(supply), lambda _: None, parts)
+    return _swapped(batch, iter(tensors), parts)
 
 
-def _mapped(value: Any, swap: Callable[[Tensor], Tensor], note: Callable[[Any], None], parts: Sequence[str]) -> Any:
-    """`value` with every tensor swapped; `note` is told of everything else that it holds."""
-
-    def inner(part: Any) -> Any:
-        return _mapped(part, swap, note, parts)
-
+def _collect(value: Any, tensors: list[Tensor], others: list[Any], parts: Sequence[str]) -> None:
+    """Every tensor of `value`, in the order of :func:`_swapped`, and a word for everything else that it holds."""
     if isinstance(value, Tensor):
-        return swap(value)
-    if isinstance(value, Lazy):
-        return value.with_tensors({name: inner(part) for name, part in value.tensors(parts).items()})
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{entry.name: inner(getattr(value, entry.name)) for entry in fields(value)})
+        tensors.append(value)
+    elif isinstance(value, _PLAIN):
+        others.append(repr(value))
+    else:
+        inside = _inside(value, parts)
+        if inside is None:
+            others.append(type(value))
+        for part in inside or ():
+            _collect(part, tensors, others, parts)
+
+
+def _inside(value: Any, parts: Sequence[str]) -> Iterable[Any] | None:
+    """What `value` holds, or None if it is not looked into. Cheap questions first: this is asked in every step."""
     if isinstance(value, tuple):
-        parts = [inner(part) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return value
     if isinstance(value, Mapping):
-        return {key: inner(part) for key, part in value.items()}
-    note(repr(value) if isinstance(value, bool | int | float | str | slice | None) else type(value))
+        return value.values()
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, name) for name in value.__dataclass_fields__]
+    return value.tensors(parts).values() if isinstance(value, Lazy) else None
+
+
+def _swapped(value: Any, supply: Iterator[Tensor], parts: Sequence[str]) -> Any:
+    """`value` with the next tensor of the supply in the place of each of its own."""
+    if isinstance(value, Tensor):
+        return next(supply)
+    if isinstance(value, tuple):
+        swapped = [_swapped(part, supply, parts) for part in value]
+        return type(value)(*swapped) if hasattr(value, "_fields") else tuple(swapped)
+    if isinstance(value, Mapping):
+        return {key: _swapped(part, supply, parts) for key, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {entry.name: getattr(value, entry.name) for entry in fields(value)}
+        return replace(value, **{name: _swapped(part, supply, parts) for name, part in own.items()})
+    if isinstance(value, Lazy):
+        held = {name: _swapped(part, supply, parts) for name, part in value.tensors(parts).items()}
+        return value.with_tensors(held)
     return value

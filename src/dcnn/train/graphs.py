@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -125,7 +126,7 @@ class GraphStep:
         self.calls += 1
         tensors, kind = flattened(batch, self.parts)
         state = [*self.trained.values(), *self.residuals.buffers()]
-        weights = torch.tensor([self.terms[name].weight_at(step) for name in self.names]).to(state[0])
+        weights = _weights(tuple(self.terms[name].weight_at(step) for name in self.names), state[0].dtype).to(state[0])
         graph = None if self.failed else self._graph(kind, batch, state, tensors, weights)
         if graph is None or self.failed:
             values, *gradients = self._usual(batch)(state, tensors, weights)
@@ -241,6 +242,11 @@ def _traced(
     traced.graph.eliminate_dead_code()
     traced.recompile()
     return traced
+
+
+@lru_cache(maxsize=4)
+def _weights(values: tuple[float, ...], dtype: torch.dtype) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device="cpu")
 
 
 def _sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:

@@ -54,7 +54,7 @@ class MovingAverage:
     def update(self, network: nn.Module) -> None:
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
-        current = [parameter.detach() for parameter in network.parameters()]
+        current = list(network.parameters())
         if current[0].dtype != self.mean[0].dtype:  # a later stage may train in float64
             self.mean = [mean.to(current[0].dtype) for mean in self.mean]
         interpolate_(self.mean, current, 1 - decay)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dcnn.torch_internals import adam_directions, add_scaled_
+
 
 class SOAP(torch.optim.Optimizer):
     """For a weight matrix W with gradient G:
@@ -16,7 +18,8 @@ class SOAP(torch.optim.Optimizer):
        steps by one orthogonal iteration.
     2. Adam's moments are kept of the rotated gradient Q_LᵀGQ_R; the update is rotated back.
 
-    Vectors and scalars are updated by plain Adam. The first gradient only sets up L, R and their eigenvectors.
+    Vectors, and weights of more than two axes, are updated by plain Adam; a side longer than `largest` is not rotated.
+    The first gradient only sets up L, R and their eigenvectors.
     """
 
     def __init__(
@@ -39,38 +42,43 @@ class SOAP(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
+            known = [p for p in group["params"] if p.grad is not None and self.state[p]]
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+                if parameter.grad is not None and not self.state[parameter]:
+                    self._begin(parameter, parameter.grad, group["largest"])
+            if known:
+                self._update(known, group)
         return loss
 
-    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+    def _begin(self, parameter: Tensor, gradient: Tensor, largest: int) -> None:
         state = self.state[parameter]
-        if not state:
-            state["step"] = 0
-            state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
-            if gradient.dim() == 2:
-                state["covariances"] = [_covariance(gradient, side, group["largest"]) for side in (0, 1)]
-                state["bases"] = [
-                    None if c is None else torch.linalg.eigh(c).eigenvectors for c in state["covariances"]
-                ]
-            return
-        state["step"] += 1
-        beta1, beta2 = group["betas"]
-        rotated = _rotate(gradient, state.get("bases"), forward=True)
-        state["mean"].lerp_(rotated, 1 - beta1)
-        state["square"].mul_(beta2).addcmul_(rotated, rotated, value=1 - beta2)
-        size = (state["square"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
-        update = _rotate(state["mean"] / (1 - beta1 ** state["step"]) / size, state.get("bases"), forward=False)
-        parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
-        if gradient.dim() == 2:
-            self._refresh(state, gradient, beta2, group)
+        state["step"] = 0
+        state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
+        if _is_matrix(gradient):
+            long = [size > largest for size in gradient.shape]
+            state["covariances"] = [None if long[side] else _covariance(gradient, side) for side in (0, 1)]
+            state["bases"] = [None if c is None else torch.linalg.eigh(c).eigenvectors for c in state["covariances"]]
 
-    def _refresh(self, state: dict[str, Any], gradient: Tensor, beta: float, group: dict[str, Any]) -> None:
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        states, (beta1, beta2) = [self.state[p] for p in parameters], group["betas"]
+        for state in states:
+            state["step"] += 1
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        rotated = [_rotated(g, s.get("bases")) for g, s in zip(gradients, states, strict=True)]
+        means, squares = [s["mean"] for s in states], [s["square"] for s in states]
+        steps = [s["step"] for s in states]
+        directions = adam_directions(means, squares, rotated, (beta1, beta2), steps, group["eps"])
+        updates = [_rotated_back(d, s.get("bases")) for d, s in zip(directions, states, strict=True)]
+        add_scaled_(parameters, updates, -group["lr"], 1 - group["lr"] * group["weight_decay"])
+        for gradient, state in zip(gradients, states, strict=True):
+            if "bases" in state:
+                self._refresh(state, gradient, beta2, group["frequency"])
+
+    def _refresh(self, state: dict[str, Any], gradient: Tensor, beta: float, frequency: int) -> None:
         for side, covariance in enumerate(state["covariances"]):
             if covariance is not None:
-                covariance.lerp_(gradient @ gradient.T if side == 0 else gradient.T @ gradient, 1 - beta)
-        if state["step"] % group["frequency"]:
+                covariance.lerp_(_covariance(gradient, side), 1 - beta)
+        if state["step"] % frequency:
             return
         old = state["bases"]
         new = [
@@ -78,23 +86,27 @@ class SOAP(torch.optim.Optimizer):
             for covariance, basis in zip(state["covariances"], old, strict=True)
         ]
         # The mean is of gradients in the old basis; the squares stay, as they are no rotation's image.
-        state["mean"] = _rotate(_rotate(state["mean"], old, forward=False), new, forward=True)
+        state["mean"] = _rotated(_rotated_back(state["mean"], old), new)
         state["bases"] = new
 
 
-def _covariance(gradient: Tensor, side: int, largest: int) -> Tensor | None:
-    if gradient.shape[side] > largest:
-        return None
+def _is_matrix(gradient: Tensor) -> bool:
+    return gradient.dim() == 2 and min(gradient.shape) > 1
+
+
+def _covariance(gradient: Tensor, side: int) -> Tensor:
     return gradient @ gradient.T if side == 0 else gradient.T @ gradient
 
 
-def _rotate(matrix: Tensor, bases: list[Tensor | None] | None, *, forward: bool) -> Tensor:
-    """QₗᵀMQᵣ, or QₗMQᵣᵀ back; a side without a basis stays as it is."""
-    if bases is None:
-        return matrix
-    left, right = bases
-    if left is not None:
-        matrix = (left.T if forward else left) @ matrix
-    if right is not None:
-        matrix = matrix @ (right if forward else right.T)
-    return matrix
+def _rotated(matrix: Tensor, bases: list[Tensor | None] | None) -> Tensor:
+    """QₗᵀMQᵣ; a side without a basis stays as it is."""
+    left, right = bases or (None, None)
+    matrix = matrix if left is None else left.T @ matrix
+    return matrix if right is None else matrix @ right
+
+
+def _rotated_back(matrix: Tensor, bases: list[Tensor | None] | None) -> Tensor:
+    """QₗMQᵣᵀ."""
+    left, right = bases or (None, None)
+    matrix = matrix if left is None else left @ matrix
+    return matrix if right is None else matrix @ right.T

@@ -108,7 +108,7 @@ class Stepper:
         def closure() -> Tensor:
             self.optimizer.zero_grad()
             loss, values = self._gradients(batch, step)
-            finite = math.isfinite(float(loss.detach() + self._clipped()))
+            finite = math.isfinite(float(loss.detach()) + self._clipped())
             if not finite and not (searching and report):
                 raise NotFiniteError
             if finite:
@@ -127,11 +127,13 @@ class Stepper:
         self.optimizer.step(linearised if self.stage.optimizer == "gauss_newton" else closure)
         return report
 
-    def _clipped(self) -> Tensor:
-        """The norm of the gradient, which is clipped if the stage asks for that."""
-        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        if self.stage.clip_norm is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.stage.clip_norm, norm)
+    def _clipped(self) -> float:
+        """The norm of the gradient, which is shortened to the clip of the stage if it is longer."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        total = nn.utils.get_total_norm(gradients)
+        norm, longest = float(total), self.stage.clip_norm
+        if longest is not None and norm > longest:
+            nn.utils.clip_grads_with_norm_(self.parameters, longest, total)
         return norm
 
     def _gradients(self, batch: Any, step: int) -> tuple[Tensor, dict[str, Tensor]]:
