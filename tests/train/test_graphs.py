@@ -199,14 +199,25 @@ def test_batches_that_are_rare_get_no_graph():
     assert len(step.graphs) == step.made == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's own, on import
-def test_a_real_compiler_gives_the_same_step():
-    task, _ = pde(network={"depth": 1})
-    step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
-    first, second, *_ = task.batches(0)
-    assert_the_same(task, step, first)
-    assert_the_same(task, step, second)
-    assert not step.failed
+@pytest.mark.filterwarnings("ignore")  # of torch in its own compiler
+@pytest.mark.parametrize("name", ["reverse mode", pytest.param("schnet", marks=pytest.mark.slow)])
+def test_a_real_compiler_gives_the_same_step_and_so_does_its_file_on_disk(monkeypatch, tmp_path, name):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    found = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        counters.clear()
+        tiny = {"features": 8, "filters": 8, "blocks": 1}
+        task = pde(name, network={"depth": 1})[0] if name in PDES else potential(name, overrides=tiny)
+        step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
+        first, second, *_ = task.batches(0)
+        assert_the_same(task, step, first)
+        assert_the_same(task, step, second)
+        assert not step.failed
+        found.append([p.grad for p in task.network.parameters()])
+        hits = counters["aot_autograd"]["autograd_cache_hit"]
+    assert hits == 1
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True) if a is not None)
 
 
 def test_weights_of_terms_may_change_with_the_step():
@@ -287,24 +298,6 @@ def test_what_was_compiled_before_is_expected_to_take_less(no_compiler):
     assert compiling.expected_seconds(graphs._traced(step._usual(batch), *inputs, False), inputs) == pytest.approx(
         compiling.SECONDS_TO_LOAD * seconds[0]
     )
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of torch in its own compiler
-def test_a_graph_from_the_disk_is_the_one_that_was_compiled(monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    found = []
-    for _ in range(2):
-        torch._dynamo.reset()
-        counters.clear()
-        task = potential("schnet", overrides={"features": 8, "filters": 8, "blocks": 1})
-        step = GraphStep(Residuals(task), task.terms, LOG, compiled=True)
-        for batch in task.batches(0):
-            assert_the_same(task, step, batch)
-        found.append([p.grad for p in task.network.parameters()])
-        hits = counters["aot_autograd"]["autograd_cache_hit"]
-    assert hits == 1
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True) if a is not None)
 
 
 @pytest.mark.parametrize("trouble", ["no compiler", "wrong numbers"])

@@ -11,11 +11,14 @@ from torch import Tensor
 from dcnn.torch_internals import adam_directions, add_scaled_
 
 
+SAMPLE = 5  # steps from one gradient that goes into L and R to the next: as good as every step, and cheaper
+
+
 class SOAP(torch.optim.Optimizer):
     """For a weight matrix W with gradient G:
 
-    1. L ← β₃L + (1−β₃)GGᵀ and R ← β₃R + (1−β₃)GᵀG; their eigenvectors Q_L, Q_R are refreshed every `frequency`
-       steps by one orthogonal iteration.
+    1. L ← βL + (1−β)GGᵀ and R ← βR + (1−β)GᵀG with the G of every fifth step; their eigenvectors Q_L, Q_R are
+       refreshed every `frequency` steps by one orthogonal iteration.
     2. Adam's moments are kept of the rotated gradient Q_LᵀGQ_R; the update is rotated back.
 
     Vectors, and weights of more than two axes, are updated by plain Adam; a side longer than `largest` is not rotated.
@@ -30,7 +33,7 @@ class SOAP(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         frequency: int = 10,
-        largest: int = 1024,
+        largest: int = 256,
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(parameters, defaults | {"frequency": frequency, "largest": largest})
@@ -75,9 +78,10 @@ class SOAP(torch.optim.Optimizer):
                 self._refresh(state, gradient, beta2, group["frequency"])
 
     def _refresh(self, state: dict[str, Any], gradient: Tensor, beta: float, frequency: int) -> None:
-        for side, covariance in enumerate(state["covariances"]):
-            if covariance is not None:
-                covariance.lerp_(_covariance(gradient, side), 1 - beta)
+        if state["step"] % SAMPLE == 0:
+            for side, covariance in enumerate(state["covariances"]):
+                if covariance is not None:
+                    covariance.lerp_(_covariance(gradient, side), 1 - beta**SAMPLE)
         if state["step"] % frequency:
             return
         old = state["bases"]
