@@ -82,27 +82,6 @@ def interpolate_(means: Sequence[Tensor], values: Sequence[Tensor], weight: floa
     torch._foreach_lerp_(list(means), list(values), weight)
 
 
-def adam_directions(
-    means: list[Tensor],
-    squares: list[Tensor],
-    gradients: list[Tensor],
-    betas: tuple[float, float],
-    steps: list[int],
-    eps: float,
-) -> tuple[Tensor, ...]:
-    """m̂/(√v̂ + ε) of every tensor, after its moments have taken in the gradient of this step."""
-    beta1, beta2 = betas
-    torch._foreach_lerp_(means, gradients, 1 - beta1)
-    torch._foreach_mul_(squares, beta2)
-    torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
-    sizes = torch._foreach_div(squares, [1 - beta2**step for step in steps])
-    torch._foreach_sqrt_(sizes)
-    torch._foreach_add_(sizes, eps)
-    directions = torch._foreach_div(means, [1 - beta1**step for step in steps])
-    torch._foreach_div_(directions, sizes)
-    return tuple(directions)
-
-
 def add_scaled_(tensors: list[Tensor], others: list[Tensor], factor: float, keep: float = 1.0) -> None:
     """tensor ← keep · tensor + factor · other."""
     if keep != 1.0:
