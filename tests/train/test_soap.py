@@ -1,5 +1,7 @@
 """SOAP: Adam where the basis is the identity, invariant under rotations, faster on ill-conditioned matrices."""
 
+import copy
+
 import pytest
 import torch
 
@@ -71,6 +73,46 @@ def test_a_side_that_is_too_long_keeps_its_basis():
     minimise(soap, w, lambda w: w.square().sum(), 12)
     assert soap.state[w]["bases"][0] is None
     assert soap.state[w]["bases"][1].shape == (3, 3)
+
+
+def weights():
+    shapes = [(4, 3), (3,), (4, 3), (2, 3, 3), (5, 4), (1, 3), (4, 3)]
+    torch.manual_seed(1)
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def descend(optimizers, weights, steps, without=()):
+    """`without`: (step, number of a weight that has no gradient then)."""
+    for step in range(steps):
+        for number, w in enumerate(weights):
+            curvature = torch.linspace(1, 9, w.numel(), dtype=torch.float64).view_as(w)
+            w.grad = None if (step, number) in without else (curvature * w + 0.1 * w.roll(1)).detach()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+@pytest.mark.parametrize("without", [(), [(0, 2), (7, 0), (7, 1), (8, 4)]], ids=["all move", "some stay"])
+def test_weights_that_are_stacked_move_as_they_would_alone(without):
+    together, alone = weights(), weights()
+    descend([SOAP(together, lr=0.01, frequency=5, weight_decay=0.1)], together, 25, without)
+    descend([SOAP([w], lr=0.01, frequency=5, weight_decay=0.1) for w in alone], alone, 25, without)
+    for w, v in zip(together, alone, strict=True):
+        torch.testing.assert_close(w, v, rtol=1e-9, atol=1e-12)
+
+
+def test_a_checkpoint_knows_nothing_of_stacks():
+    whole, parts = weights(), weights()
+    descend([SOAP(whole, lr=0.01)], whole, 43)
+    first = SOAP(parts, lr=0.01)
+    descend([first], parts, 21)
+    state = copy.deepcopy(first.state_dict())
+    shapes = [tuple(state["state"][number]["mean"].shape) for number in range(len(parts))]
+    assert shapes == [tuple(w.shape) for w in parts]
+    second = SOAP(parts, lr=0.01)
+    second.load_state_dict(state)
+    descend([second], parts, 11)
+    descend([copy.deepcopy(second, {id(w): w for w in parts})], parts, 11)
+    assert all(torch.equal(w, v) for w, v in zip(whole, parts, strict=True))
 
 
 def test_the_state_survives_a_checkpoint():

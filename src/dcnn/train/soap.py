@@ -38,8 +38,8 @@ class SOAP(torch.optim.Optimizer):
         super().__init__(parameters, defaults | {"frequency": frequency, "largest": largest})
         self._stacks: dict[tuple[int, ...], list[_Stack]] = {}  # by the weights that have gradients
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
+    def __setstate__(self, state: dict[str, Any]) -> None:  # called by load_state_dict, too
+        super().__setstate__(state)
         self._stacks = {}
 
     @torch.no_grad()
