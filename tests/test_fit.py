@@ -14,7 +14,7 @@ from dcnn.errors import InputError
 from dcnn.losses import Fixed
 from dcnn.results import TrainedRun
 
-TINY = {"model": {"overrides": {"features": 8, "filters": 8, "blocks": 1, "gaussians": 8}}}
+TINY = {"model": {"name": "schnet", "overrides": {"features": 8, "filters": 8, "blocks": 1, "gaussians": 8}}}
 FEW = {"data": {"train": 20, "validation": 5, "test": 5}, "training": {"accelerator": "cpu"}}
 
 
@@ -141,7 +141,7 @@ def test_a_path_a_dataset_and_a_configuration_train_alike(tmp_path):
     data = atoms.demo_dataset()
     values = dcnn.results.as_config({"kind": "atoms", "data": {"path": "demo"}}).to_dict()
     values["data"] |= FEW["data"]
-    values["model"]["overrides"] = TINY["model"]["overrides"]
+    values["model"] |= TINY["model"]
     runs = [
         dcnn.fit("demo", tmp_path / "a", model="schnet", epochs=1, settings=FEW | TINY),
         dcnn.fit(data, tmp_path / "b", model="schnet", epochs=1, settings=FEW | TINY),

@@ -130,7 +130,7 @@ def test_a_resumed_run_with_workers_ends_where_one_without_ends(tmp_path):
     settings = {
         "kind": "atoms",
         "data": {"path": "demo", "train": 12, "validation": 4, "test": 4},
-        "model": {"overrides": SIZES},
+        "model": {"name": "schnet", "overrides": SIZES},
         "training": {"epochs": 2, "batch_size": 4, "step": "eager", "stages": [{"schedule": "constant"}]},
     }
     fit_config(settings, tmp_path / "one")

@@ -159,6 +159,8 @@ def test_the_commands(folder, tmp_path, monkeypatch, capsys):
     assert "force_error_over_std" in json.loads(run("evaluate", folder, "--json"))["errors"]
     small = [f"model.overrides.{k}={v}" for k, v in TINY.items()]
     data = ["data.train=8", "data.validation=2", "data.test=2", "training.steps=2"]
-    trained = run("train", "demo", "--committee", 2, *small, *data, "--json", "-o", tmp_path / "two")
+    trained = run(
+        "train", "demo", "--model", "schnet", "--committee", 2, *small, *data, "--json", "-o", tmp_path / "two"
+    )
     assert [m["seed"] for m in json.loads(trained)["members"]] == [0, 1]
     assert "Calibration of the committee" in (tmp_path / "two/report.html").read_text()

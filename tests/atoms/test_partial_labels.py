@@ -77,7 +77,12 @@ def test_files_of_every_kind_train_and_are_evaluated(kind, ending, tmp_path):
         pytest.skip("one format is enough")
     write(frames_of(kind), tmp_path / f"a.{ending}")
     settings = {"train": 12, "validation": 6, "path": str(tmp_path / f"a.{ending}")}
-    values = {"kind": "atoms", "data": settings, "model": {"overrides": SIZES}, "training": {"epochs": 1}}
+    values = {
+        "kind": "atoms",
+        "data": settings,
+        "model": {"name": "schnet", "overrides": SIZES},
+        "training": {"epochs": 1},
+    }
     run = tmp_path / "run"
     if kind == "mixed":
         result = fit_config(values, run)

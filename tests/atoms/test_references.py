@@ -70,7 +70,7 @@ def test_free_atoms_of_the_file_are_the_references(large, tmp_path, monkeypatch)
     path = with_free_atoms(tmp_path / "a.lmdb")
     values = {
         "data": {"path": path, "train": 20, "validation": 10, "cache": str(tmp_path / "cache")},
-        "model": {"overrides": SIZES},
+        "model": {"name": "schnet", "overrides": SIZES},
         "scale": {"references": "elements", "unit": "force_rms"},
         "training": {"epochs": 1},
     }

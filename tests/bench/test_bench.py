@@ -253,7 +253,7 @@ def test_an_error_that_is_not_reached_is_said(monkeypatch):
 
 
 def test_what_a_step_waits_for_its_batch():
-    small = ["model.overrides.features=8", "model.overrides.filters=8", "model.overrides.blocks=1"]
+    small = ["model.overrides.features=8", "model.overrides.layers=1"]
     data = ["demo", "data.train=20", "data.validation=5", "data.test=5", "training.step=eager", *small]
     result = CliRunner().invoke(app, ["data", *data, "--workers", "0,1", "--steps", "3", "--json"])
     assert result.exit_code == 0, result.output

@@ -312,10 +312,8 @@ def test_the_cost_is_steps_times_measured_time():
 
 
 def test_a_step_of_a_network_is_timed():
-    tiny = {"features": 8, "filters": 8, "blocks": 1, "gaussians": 5}
-    config = as_config(
-        {"kind": "atoms", "recipe": "original", "model": {"overrides": tiny}, "data": {"path": "demo", "train": 100}}
-    )
+    tiny = {"name": "schnet", "overrides": {"features": 8, "filters": 8, "blocks": 1, "gaussians": 5}}
+    config = as_config({"kind": "atoms", "recipe": "original", "model": tiny, "data": {"path": "demo", "train": 100}})
     assert steps_of(config) == 250
     seconds = seconds_per_step(GridCell({}, config))
     assert 0 < seconds < math.inf

@@ -233,11 +233,11 @@ def test_training_leaves_a_page_in_the_run_folder(tmp_path):
         "training.epochs=1",
         "data.train=20",
         "data.test=10",
-        "model.overrides={features: 8, filters: 8, blocks: 1}",
+        "model.overrides={features: 8, layers: 1}",
     ]
     result = run_command(train_command.train, "demo", *settings, "-o", tmp_path / "run")
     assert result.exit_code == 0, result.output
     text = (tmp_path / "run" / "report.html").read_text()
-    assert "<h1>demo: schnet, best</h1>" in text
+    assert "<h1>demo: tensornet, best</h1>" in text
     run_command(train_command.train, "demo", *settings, "-o", tmp_path / "other", "--no-page")
     assert not (tmp_path / "other" / "report.html").exists()

@@ -47,7 +47,7 @@ class DataConfig(Section):
 
 
 class ModelConfig(Section):
-    name: str = "schnet"
+    name: str = "tensornet"
     preset: Literal["small", "paper"] = "small"
     fidelity: Literal["text", "scripts"] = "text"
     activation: str | None = Field(None, description="replaces the published activation where the paper does")
