@@ -139,7 +139,8 @@ def test_frames_in_memory_and_a_network_of_ones_own(tmp_path):
 
 def test_a_path_a_dataset_and_a_configuration_train_alike(tmp_path):
     data = atoms.demo_dataset()
-    values = dcnn.results.as_config({"kind": "atoms", "data": {"path": "demo"}}).to_dict()
+    settings = {"kind": "atoms", "data": {"path": "demo"}, "model": {"name": "schnet"}}
+    values = dcnn.results.as_config(settings).to_dict()
     values["data"] |= FEW["data"]
     values["model"] |= TINY["model"]
     runs = [
