@@ -64,10 +64,7 @@ def train(case: str, variant: str, seed: int, minutes: float, files: Path, folde
         soft = {"network": {"hard": False}, "training": training}
         run = dcnn.fit(case, folder, settings=soft, **common)
     elif case in MOLECULES:
-        if variant == "soap":
-            training["stages"] = [{**SOAP, "warmup": 0.02, "clip_norm": 10.0}]
-        else:
-            del training["stages"]  # those of the recipe
+        training["stages"] = [{**stage, "warmup": 0.02, "clip_norm": 10.0}]  # of the recipe, which has SOAP
         names = [str(files / f"rmd17_{case}_{part}_01.npz") for part in ("train", "test")]
         own = {"training": training, "model": {"name": "schnet", "preset": "small"}}
         run = dcnn.fit(names[0], folder, test=names[1], settings=own, **common)
