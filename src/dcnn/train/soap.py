@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dcnn.torch_internals import add_scaled_
 
-SAMPLE = 5  # steps from one gradient that goes into L and R to the next: as good as every step, and cheaper
+SAMPLE = 5  # steps from one gradient that goes into L and R to the next: they change slowly
 
 
 class SOAP(torch.optim.Optimizer):
