@@ -89,9 +89,9 @@ class GraphStep:
     `residuals` is a module whose forward takes a batch and returns {term: residual}. All tensors of a batch are
     inputs of the graph, index tensors too, so that one graph serves all batches of the same sizes; where sizes change
     from batch to batch (crystals, several molecules), it is traced with sizes as variables. `after` batches without a
-    graph one is made and evaluated both ways first: if they differ, all goes on without graphs; without a C++ compiler
-    it goes on with traced ones. `left`: seconds of the clock that are left to it, by which it decides whether to
-    compile; `seconds` is what graphs have taken.
+    graph one is made and evaluated both ways first: if they differ, it goes on with a traced one where it was compiled
+    (without a C++ compiler, too), and without where it was traced. `left`: seconds of the clock that are left to it, by
+    which it decides whether to compile; `seconds` is what graphs have taken.
     """
 
     def __init__(
@@ -192,31 +192,37 @@ class GraphStep:
         self.made += 1
         others, _ = flattened(earlier, self.parts)
         any_size = kind in self.graphs or _sizes(others) != _sizes(tensors)
+
+        def is_right(evaluate: Evaluation) -> bool:
+            graph = Graph(evaluate, _sizes(tensors), any_size)
+            differences = [
+                _difference(evaluate(state, inputs, weights), self._usual(b)(state, inputs, weights))
+                for b, inputs in ((batch, tensors), (earlier, others))[: 1 + any_size]
+                if graph.serves(_sizes(inputs))
+            ]
+            sizes, operations = "any size" if any_size else "one size", len(traced.graph.nodes)
+            words = (self.name, sizes, operations, max(differences), len(differences))
+            self.log.info("%s: graph for batches of %s, %d operations, gradient equal to %.1e in %d of them", *words)
+            return all(difference <= TOLERANCE.get(state[0].dtype, 1e-4) for difference in differences)
+
         try:
             began = self.clock()
             traced = _traced(self._usual(batch), state, tensors, weights, any_size)
-            evaluate = self._ready(traced, (state, tensors, weights), any_size)
+            evaluate = self._ready(traced, (state, tensors, weights), any_size, is_right)
         except Exception as error:  # an operation that cannot be traced: torch has many words for it
             self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
             self.made = GRAPHS
             return None
         self.seconds += self.clock() - began
         graph = self.graphs[kind] = Graph(evaluate, _sizes(tensors), any_size)
-        operations, sizes = len(traced.graph.nodes), "any size" if any_size else "one size"
-        for b, inputs in ((batch, tensors), (earlier, others))[: 1 + any_size]:
-            if graph.serves(_sizes(inputs)):
-                difference = _difference(evaluate(state, inputs, weights), self._usual(b)(state, inputs, weights))
-                words = (self.name, sizes, operations, difference)
-                self.log.info("%s: graph for batches of %s, %d operations, gradient equal to %.1e", *words)
-                if not difference <= TOLERANCE.get(state[0].dtype, 1e-4):
-                    self.log.warning("%s: it differs from the usual one, going on without it", self.name)
-                    self.failed = True
         if self.made == GRAPHS:
             self.log.info("%s: %d graphs are made; other batches get none", self.name, GRAPHS)
         return graph
 
-    def _ready(self, traced: GraphModule, inputs: tuple[Any, ...], any_size: bool) -> Evaluation:
-        """The graph as it will be called; without a compiler all graphs are traced ones."""
+    def _ready(
+        self, traced: GraphModule, inputs: tuple[Any, ...], any_size: bool, is_right: Callable[[Evaluation], bool]
+    ) -> Evaluation:
+        """The graph as it will be called; without a compiler that writes right code all graphs are traced ones."""
         if self.left is not None:
             seconds, left = expected_seconds(traced, inputs), self.left()
             self.compiled = pays(seconds, left)
@@ -224,11 +230,14 @@ class GraphStep:
             self.log.info("auto step: compiling would take about %.0f s of %.0f s that are left: %s", *words)
         if self.compiled:
             try:
-                return compiled(traced, inputs, inputs[0], any_size)
-            except RuntimeError as error:
+                return compiled(traced, inputs, inputs[0], any_size, is_right)
+            except Exception as error:  # torch has many words for it, too
                 self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
                 self.compiled = False
-        return torch.no_grad()(traced)
+        evaluate = torch.no_grad()(traced)
+        if not is_right(evaluate):
+            raise RuntimeError("it differs from the usual one")
+        return evaluate
 
 
 def _traced(
