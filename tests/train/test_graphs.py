@@ -2,7 +2,10 @@
 
 import json
 import logging
+import os
 import re
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -278,6 +281,62 @@ def test_auto_is_compiled_where_it_pays(no_compiler, caplog, left, compiled):
     assert step.compiled == compiled
     assert (left is None) == ("compiling would take" not in caplog.text)
     assert step.seconds > 0
+
+
+def until_it_has_ended(step):
+    while step.awaited is not None and step.awaited[0].is_alive():
+        time.sleep(0.01)
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems compile in the process that trains")
+
+
+@on_linux
+def test_another_process_compiles_while_steps_are_traced(no_compiler, monkeypatch, caplog):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    task, _ = pde()
+    batch = next(iter(task.batches(0)))
+    with caplog.at_level(logging.INFO, logger=LOG.name):
+        for known in (False, True):  # what is on disk is loaded at once
+            left = {"left": lambda: 1e5, "background": True}
+            step = graph_step("auto", Residuals(task), task.terms, task.weighting, LOG, after=0, **left)
+            assert_the_same(task, step, batch)
+            assert step.compiled == known
+            until_it_has_ended(step)
+            assert_the_same(task, step, batch)
+            assert step.compiled
+            assert step.awaited is None
+    assert caplog.text.count("another process compiles") == 1
+
+
+@on_linux
+def test_a_process_that_cannot_compile_leaves_traced_steps(no_compiler, monkeypatch, caplog):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(compiling, "machine_code", lambda *_: os._exit(3))
+    task, _ = pde()
+    batch = next(iter(task.batches(0)))
+    left = {"left": lambda: 1e5, "background": True}
+    step = graph_step("auto", Residuals(task), task.terms, task.weighting, LOG, after=0, **left)
+    for _ in range(2):
+        assert_the_same(task, step, batch)
+        until_it_has_ended(step)
+    assert_the_same(task, step, batch)
+    assert not step.compiled
+    assert "compiling failed, going on with traced steps" in caplog.text
+
+
+@on_linux
+def test_a_stage_that_ends_ends_the_process_that_compiles(no_compiler, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(compiling, "machine_code", lambda *_: time.sleep(1000))
+    task, _ = pde()
+    left = {"left": lambda: 1e5, "background": True}
+    step = graph_step("auto", Residuals(task), task.terms, task.weighting, LOG, after=0, **left)
+    step(next(iter(task.batches(0))), 0)
+    process, _ = step.awaited
+    assert process.is_alive()
+    step.close()
+    assert not process.is_alive()
 
 
 def test_what_was_compiled_before_is_expected_to_take_less(no_compiler):

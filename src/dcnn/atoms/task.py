@@ -182,7 +182,7 @@ class AtomsTask:
         factor = residual.numel() / known.sum().clamp(min=1)
         if weight is not None:
             factor = factor * weight.view(-1, *[1] * (residual.dim() - 1))
-        return residual.where(known, 0.0) * (factor if term.norm == "l1" else factor.sqrt())
+        return residual.where(known, 0.0) * (factor if term.norm in ("l1", "length") else factor.sqrt())
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
         """:class:`~dcnn.atoms.label_errors.LabelErrors` of a split; of the test frames also those of zero forces and

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dcnn.errors import InputError, unknown
 
-Norm = Literal["l1", "l2", "huber"]
+Norm = Literal["l1", "l2", "huber", "length"]
 NORMS: tuple[str, ...] = get_args(Norm)
 
 
@@ -21,7 +21,8 @@ NORMS: tuple[str, ...] = get_args(Norm)
 class Term:
     """One named part of a loss; ``value`` is the mean over all entries of its residual r.
 
-    norm "l1" is |r|, "l2" is r², "huber" is r²/2 where |r| ≤ delta and delta·(|r| − delta/2) elsewhere.
+    norm "l1" is |r|, "l2" is r², "huber" is r²/2 where |r| ≤ delta and delta·(|r| − delta/2) elsewhere; "length" is the
+    Euclidean length of the vectors along the last axis, which does not depend on the axes chosen.
     ``weight`` is a number or a function of the step such as a :class:`~dcnn.losses.Schedule`.
 
     >>> Term("energy", norm="l2").value(torch.tensor([1.0, -3.0]))
@@ -53,6 +54,8 @@ class Term:
             return residual.abs().mean()
         if self.norm == "l2":
             return residual.square().mean()
+        if self.norm == "length":
+            return torch.linalg.vector_norm(residual, dim=-1).mean()
         return F.huber_loss(residual, torch.zeros_like(residual), delta=self.delta)
 
 

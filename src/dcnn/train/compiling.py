@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import multiprocessing
 import os
+import signal
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from dcnn.torch_internals import machine_code, mark_static
 from dcnn.train.cpu import processor_seconds
+from dcnn.train.processes import end_with_parent
 
 #: Tried in this order until the numbers are right. A filter that is gathered for every neighbour is computed once a
 #: pair and not, inlined, once a neighbour; torch's own 30 operations inline an exponential and a cosine into every
@@ -45,7 +52,12 @@ def expected_seconds(traced: GraphModule, inputs: Sequence[Any]) -> float:
         operations, seconds = operations + record.get("operations", 0), seconds + record.get("seconds", 0)
     an_operation = seconds / operations if operations else SECONDS_AN_OPERATION
     seconds = an_operation * len(traced.graph.nodes)
-    return seconds * SECONDS_TO_LOAD if _record(traced, inputs).exists() else seconds
+    return seconds * SECONDS_TO_LOAD if on_disk(traced, inputs) else seconds
+
+
+def on_disk(traced: GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether this graph was compiled before: then it is loaded."""
+    return _record(traced, inputs).exists()
 
 
 def pays(seconds: float, seconds_left: float) -> bool:
@@ -78,6 +90,32 @@ def compiled(
                 record.write_text(json.dumps(values))
             return ready
     raise RuntimeError("its numbers differ from the usual ones")
+
+
+def in_background(work: Callable[[], Any]) -> BaseProcess | None:
+    """A process that begins with all that this one has in memory, works and ends; for compiling, which leaves a file.
+
+    None where no such process can be made (only Linux makes them safely), or where no core is free for it.
+    """
+    if not sys.platform.startswith("linux") or len(os.sched_getaffinity(0)) <= torch.get_num_threads():
+        return None
+    process = multiprocessing.get_context("fork").Process(target=_alone, args=(work, os.getpid()), daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of threads, which it does without
+        process.start()
+    return process
+
+
+def _alone(work: Callable[[], Any], parent: int) -> None:
+    """In the new process: one thread, because those of the parent are not there; Ctrl-C is the parent's matter."""
+    end_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    logging.disable()
+    torch.set_num_threads(1)
+    work()
 
 
 def _compiled_with(

@@ -13,7 +13,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch.fx import GraphModule
 
 from dcnn.losses import Fixed, Term, Weighting, term_values
 from dcnn.torch_internals import Dropout, NormWithStatistics, recorded, recorded_for_any_size
-from dcnn.train.compiling import compiled, expected_seconds, pays
+from dcnn.train.compiling import compiled, expected_seconds, in_background, on_disk, pays
 from dcnn.train.flatten import flattened, parts_made, rebuilt
 
 GRAPHS = 4  # graphs that are made; batches that none of them serves are evaluated as usual
@@ -43,11 +44,12 @@ def graph_step(
     after: int = AGAIN,
     left: Callable[[], float] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    background: bool = False,
 ) -> GraphStep | None:
     """A step of this kind for a run, or None: "eager", or no graph is possible and the log says why.
 
     "auto" is compiled if that pays in the seconds of the clock that are `left`, and traced if it does not or no one
-    knows.
+    knows; with `background` another process compiles, and the steps are traced until it is done.
     """
     if kind == "eager":
         return None
@@ -57,7 +59,8 @@ def graph_step(
     elif any(isinstance(module, NormWithStatistics | Dropout) for module in residuals.modules()):
         reason = "the network has batch statistics or dropout"
     if reason is None:
-        return GraphStep(residuals, terms, log, kind == "compiled", after, left if kind == "auto" else None, clock)
+        left = left if kind == "auto" else None
+        return GraphStep(residuals, terms, log, kind == "compiled", after, left, clock, background)
     log.info("%s step: not possible, because %s", kind, reason)
     return None
 
@@ -91,7 +94,8 @@ class GraphStep:
     from batch to batch (crystals, several molecules), it is traced with sizes as variables. `after` batches without a
     graph one is made and evaluated both ways first: if they differ, it goes on with a traced one where it was compiled
     (without a C++ compiler, too), and without where it was traced. `left`: seconds of the clock that are left to it, by
-    which it decides whether to compile; `seconds` is what graphs have taken.
+    which it decides whether to compile, in the `background` if there is a core for it; `seconds` is what graphs have
+    taken.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class GraphStep:
         after: int = 0,
         left: Callable[[], float] | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        background: bool = False,
     ) -> None:
         self.residuals, self.terms, self.log = residuals, {term.name: term for term in terms}, log
         self.compiled, self.after, self.left, self.clock, self.seconds = compiled, after, left, clock, 0.0
@@ -114,6 +119,8 @@ class GraphStep:
         self.names: list[str] = []  # of the terms, in the order of their values
         self.parts: tuple[str, ...] = ()  # what the network asks for of the lazy parts of a batch
         self.failed = False
+        self.background = background
+        self.awaited: tuple[BaseProcess, Callable[[], Graph]] | None = None  # what compiles, and what is done then
 
     @property
     def name(self) -> str:
@@ -123,6 +130,8 @@ class GraphStep:
         """{term: value}, detached, with the weights that the terms have at this step."""
         if not self.names:
             self.names, self.parts = self._first_look(batch)
+        if self.awaited is not None and not self.awaited[0].is_alive():
+            self._take_over()
         self.calls += 1
         tensors, kind = flattened(batch, self.parts)
         state = [*self.trained.values(), *self.residuals.buffers()]
@@ -208,29 +217,43 @@ class GraphStep:
         try:
             began = self.clock()
             traced = _traced(self._usual(batch), state, tensors, weights, any_size)
-            evaluate = self._ready(traced, (state, tensors, weights), any_size, is_right)
+            take = partial(self._take, kind, _sizes(tensors), any_size)
+            evaluate = self._ready(traced, (state, tensors, weights), any_size, is_right, take)
         except Exception as error:  # an operation that cannot be traced: torch has many words for it
             self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
             self.made = GRAPHS
             return None
         self.seconds += self.clock() - began
-        graph = self.graphs[kind] = Graph(evaluate, _sizes(tensors), any_size)
+        graph = take(evaluate)
         if self.made == GRAPHS:
             self.log.info("%s: %d graphs are made; other batches get none", self.name, GRAPHS)
         return graph
 
+    def _take(self, kind: Any, sizes: tuple[int, ...], any_size: bool, evaluate: Evaluation) -> Graph:
+        """Batches of this kind are evaluated so from now on."""
+        self.graphs[kind] = Graph(evaluate, sizes, any_size)
+        return self.graphs[kind]
+
     def _ready(
-        self, traced: GraphModule, inputs: tuple[Any, ...], any_size: bool, is_right: Callable[[Evaluation], bool]
+        self,
+        traced: GraphModule,
+        inputs: tuple[Any, ...],
+        any_size: bool,
+        is_right: Callable[[Evaluation], bool],
+        take: Callable[[Evaluation], Graph],
     ) -> Evaluation:
         """The graph as it will be called; without a compiler that writes right code all graphs are traced ones."""
+        make = partial(compiled, traced, inputs, inputs[0], any_size, is_right)
         if self.left is not None:
             seconds, left = expected_seconds(traced, inputs), self.left()
             self.compiled = pays(seconds, left)
             words = (seconds, left, "compiled" if self.compiled else "traced")
             self.log.info("auto step: compiling would take about %.0f s of %.0f s that are left: %s", *words)
+            if self.compiled and self.background and not on_disk(traced, inputs):
+                self.compiled = not self._compile_in_background(make, take)
         if self.compiled:
             try:
-                return compiled(traced, inputs, inputs[0], any_size, is_right)
+                return make()
             except Exception as error:  # torch has many words for it, too
                 self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
                 self.compiled = False
@@ -238,6 +261,38 @@ class GraphStep:
         if not is_right(evaluate):
             raise RuntimeError("it differs from the usual one")
         return evaluate
+
+    def _compile_in_background(self, make: Callable[[], Evaluation], take: Callable[[Evaluation], Graph]) -> bool:
+        """Whether another process compiles now; what it leaves on disk is loaded when it has ended."""
+        if self.awaited is not None:
+            return True  # one at a time; this kind stays traced
+        process = in_background(make)
+        if process is not None:
+            self.awaited = process, lambda: take(make())
+            self.log.info("auto step: another process compiles; steps are traced until it is done")
+        return process is not None
+
+    def _take_over(self) -> None:
+        """Compiled steps from now on, which another process has compiled."""
+        assert self.awaited is not None
+        (process, load), self.awaited = self.awaited, None
+        began, self.compiled = self.clock(), process.exitcode == 0
+        if not self.compiled:
+            self.log.warning("auto step: compiling failed, going on with traced steps")
+            return
+        try:
+            load()
+        except Exception as error:
+            self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
+            self.compiled = False
+        self.seconds += self.clock() - began
+
+    def close(self) -> None:
+        """Ends the process that compiles, if one does."""
+        if self.awaited is not None:
+            self.awaited[0].kill()
+            self.awaited[0].join()
+            self.awaited = None
 
 
 def _traced(

@@ -147,6 +147,7 @@ class Trainer:
                     self._close_epoch(row)
             return self._test()  # 4.
         finally:
+            self._close_stepper()
             self.console.stop()
 
     def used(self) -> float:
@@ -163,6 +164,7 @@ class Trainer:
     def _start_stage(self, index: int) -> None:
         stage, number = self.stages[index], index // len(self.settings.stages)
         new_round = index % len(self.settings.stages) == 0
+        self._close_stepper()
         self.progress.stage, self.stepper = index, None  # its hooks on the gradients go before new ones are made
         self.task.begin(number)
         left = None if self.settings.minutes is None else self._seconds_left_of_stage
@@ -173,6 +175,10 @@ class Trainer:
         self.log.info("stage %d: %s in %s", index, stage.optimizer, stage.dtype)
         if self.stepper.graph is not None and self.stepper.graph.compiled:
             self.console.note("the training step is compiled first, which takes a minute or two")
+
+    def _close_stepper(self) -> None:
+        if self.stepper is not None:
+            self.stepper.close()
 
     def _seconds_left_of_stage(self) -> float:
         index, within = stage_at(self.stages, self.used())

@@ -79,13 +79,20 @@ class Stepper:
             must_be_squares(task, stage, fabric.world_size)
             kind = "eager"
         after = max(0, AGAIN - calls)  # a run that had a graph goes on with one
-        self.graph = graph_step(kind, residuals, task.terms, task.weighting, log, after, left, clock)
+        # of processor time nothing is won, and several processes would change over at different steps
+        background = settings.clock != "cpu" and fabric.world_size == 1
+        self.graph = graph_step(kind, residuals, task.terms, task.weighting, log, after, left, clock, background)
 
     def rate(self, within: float, drops: int) -> float:
         """The learning rate when `within` of the stage is done, after `drops` plateaus; a line search has one rate."""
         if self.stage.optimizer in SEARCHING:
             return self.stage.learning_rate
         return learning_rate(self.stage, within, drops)
+
+    def close(self) -> None:
+        """Nothing is left running."""
+        if self.graph is not None:
+            self.graph.close()
 
     def graph_seconds(self) -> float:
         """Seconds of the clock that graphs have taken since this was last asked."""
