@@ -9,6 +9,7 @@ import torch
 
 from dcnn.errors import InputError
 from dcnn.losses import Schedule, Term, term_values
+from dcnn.losses.terms import NORMS
 
 R = torch.tensor([[0.5, -2.0], [0.0, 3.0]], dtype=torch.float64)
 
@@ -18,6 +19,7 @@ R = torch.tensor([[0.5, -2.0], [0.0, 3.0]], dtype=torch.float64)
     [
         (Term("a", norm="l1"), (0.5 + 2 + 0 + 3) / 4),
         (Term("a", norm="l2"), (0.25 + 4 + 0 + 9) / 4),
+        (Term("a", norm="length"), (4.25**0.5 + 3) / 2),
         (Term("a", norm="huber"), (0.125 + 1.5 + 0 + 2.5) / 4),
         (Term("a", norm="huber", delta=2.5), (0.125 + 2 + 0 + 2.5 * (3 - 1.25)) / 4),
     ],
@@ -27,11 +29,21 @@ def test_value_is_the_mean_of_the_norm(term, value):
     assert term.value(R).shape == ()
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "huber"])
+@pytest.mark.parametrize("norm", NORMS)
 def test_gradients_of_the_norms(norm):
     residual = torch.tensor([0.3, -0.7, 1.4, -2.2], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(Term("a", norm=norm).value, residual)
     assert torch.autograd.gradgradcheck(Term("a", norm=norm).value, residual)
+
+
+def test_length_of_numbers_is_l1_and_of_vectors_turns_with_them():
+    length, turned = Term("a", norm="length"), torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
+    assert length.value(R.flatten()) == Term("a", norm="l1").value(R)
+    torch.testing.assert_close(length.value(R @ turned), length.value(R))
+    vectors = torch.tensor([[0.3, -0.7], [0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(length.value(vectors), vectors)
+    assert gradient[1].tolist() == [0.0, 0.0], "a label that is missing has a residual of zero"
+    assert torch.autograd.gradgradcheck(lambda x: length.value(x[:1]), vectors)
 
 
 LINEAR = Schedule(((10, 2.0), (20, 4.0), (30, 0.0)))

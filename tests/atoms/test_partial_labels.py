@@ -42,7 +42,7 @@ def task_of(frames, **settings):
     )
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("norm", ["l1", "l2", "length"])
 def test_a_term_is_the_mean_over_the_frames_that_have_its_label(norm):
     frames = frames_of("mixed", 6)
     task = task_of(frames, loss={"energy": {"norm": norm}, "forces": {"norm": norm}})
@@ -53,7 +53,9 @@ def test_a_term_is_the_mean_over_the_frames_that_have_its_label(norm):
     for name, error in {"energy": energy - whole.energy, "forces": forces - whole.forces}.items():
         known = error[~error.isnan()]
         assert 0 < len(known) < error.numel()
-        torch.testing.assert_close(values[name], known.abs().mean() if norm == "l1" else known.square().mean())
+        vectors = known.view(-1, 3) if name == "forces" else known.view(-1, 1)
+        expected = {"l1": known.abs().mean(), "l2": known.square().mean(), "length": vectors.norm(dim=1).mean()}
+        torch.testing.assert_close(values[name], expected[norm])
 
 
 def test_weights_of_frames_and_of_types_multiply():

@@ -43,6 +43,7 @@ from dcnn.auditing.label_checks import label_findings
 from dcnn.errors import InputError
 from dcnn.losses import Term, Weighting
 from dcnn.losses import weighting as weightings
+from dcnn.losses.terms import POWER
 from dcnn.scaling import LabelScale
 from dcnn.train.step import term_losses
 
@@ -109,7 +110,7 @@ class AtomsTask:
         self.partial = {name for name in LABELS if held["train"].frames[name] < len(frames["train"]) or weighted}
         for term in terms:
             if term.norm == "huber" and term.weight != 0 and term.name in self.partial:
-                raise InputError(f"loss.{term.name}.norm: huber is not possible where {_WHY}; take l1 or l2")
+                raise InputError(f"loss.{term.name}.norm: huber is not possible where {_WHY}; take l1, l2 or length")
         self.monitor = _monitor(held)
         self.cast(next(network.parameters()).dtype)
 
@@ -182,7 +183,7 @@ class AtomsTask:
         factor = residual.numel() / known.sum().clamp(min=1)
         if weight is not None:
             factor = factor * weight.view(-1, *[1] * (residual.dim() - 1))
-        return residual.where(known, 0.0) * (factor if term.norm in ("l1", "length") else factor.sqrt())
+        return residual.where(known, 0.0) * factor ** (1 / POWER[term.norm])
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, Any]:
         """:class:`~dcnn.atoms.label_errors.LabelErrors` of a split; of the test frames also those of zero forces and

@@ -15,14 +15,15 @@ from dcnn.errors import InputError, unknown
 
 Norm = Literal["l1", "l2", "huber", "length"]
 NORMS: tuple[str, ...] = get_args(Norm)
+POWER = {"l1": 1, "l2": 2, "huber": 2, "length": 1}  # of the residual's unit in the value
 
 
 @dataclass(frozen=True)
 class Term:
     """One named part of a loss; ``value`` is the mean over all entries of its residual r.
 
-    norm "l1" is |r|, "l2" is r², "huber" is r²/2 where |r| ≤ delta and delta·(|r| − delta/2) elsewhere; "length" is the
-    Euclidean length of the vectors along the last axis, which does not depend on the axes chosen.
+    norm "l1" is |r|, "l2" is r², "huber" is r²/2 where |r| ≤ delta, delta·(|r| − delta/2) elsewhere; "length" is √Σr²
+    of the vectors along the last axis, which turning them does not change (of numbers, |r|).
     ``weight`` is a number or a function of the step such as a :class:`~dcnn.losses.Schedule`.
 
     >>> Term("energy", norm="l2").value(torch.tensor([1.0, -3.0]))
@@ -55,7 +56,8 @@ class Term:
         if self.norm == "l2":
             return residual.square().mean()
         if self.norm == "length":
-            return torch.linalg.vector_norm(residual, dim=-1).mean()
+            lengths = torch.linalg.vector_norm(residual, dim=-1) if residual.dim() > 1 else residual.abs()
+            return lengths.mean()
         return F.huber_loss(residual, torch.zeros_like(residual), delta=self.delta)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from dcnn.errors import InputError, unknown
 from dcnn.losses import Term
 from dcnn.losses import weighting as weightings
+from dcnn.losses.terms import POWER
 from dcnn.pde import problems
 from dcnn.pde.conditions import Condition
 from dcnn.pde.config import NetworkConfig, PdeConfig, PdeLoss, ProblemConfig
@@ -149,7 +150,7 @@ def build_terms(problem: Problem, conditions: Sequence[Condition], loss: PdeLoss
         if name not in kinds and name not in KINDS:
             raise unknown("term in loss.weights", name, [*kinds, *KINDS])
     units: Mapping[str, float] = term_units(problem, list(conditions)) if loss.scale_terms else {}
-    power = 1 if loss.norm == "l1" else 2
+    power = POWER[loss.norm]
     return tuple(
         Term(name, loss.weights.get(name, loss.weights.get(kind, 1.0)) / units.get(name, 1.0) ** power, loss.norm)
         for name, kind in kinds.items()

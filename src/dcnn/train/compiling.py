@@ -101,9 +101,7 @@ def in_background(work: Callable[[], Any]) -> BaseProcess | None:
         return None
     process = multiprocessing.get_context("fork").Process(target=_alone, args=(work, os.getpid()), daemon=True)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of threads, which it does without
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which it does without
         process.start()
     return process
 
