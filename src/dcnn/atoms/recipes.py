@@ -59,7 +59,11 @@ ATOMS: dict[str, dict[str, Any]] = {
 ATOMS_BEST: dict[str, dict[str, Any]] = {
     "schnet": {"model": {"activation": "silu"}, "training": {"ema": 0.9995}},
     "cgcnn": {"model": {"overrides": {"layer_norm": True}}, "loss": {"forces": {"norm": "l2"}}},
-    "tensornet": {"model": {"normalization": True}, "loss": {"forces": {"norm": "length"}}},
+    "tensornet": {
+        "model": {"normalization": True},
+        "loss": {"forces": {"norm": "length"}},
+        "training": {"batch_size": 10},
+    },
 }
 
 

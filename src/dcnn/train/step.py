@@ -79,8 +79,10 @@ class Stepper:
             must_be_squares(task, stage, fabric.world_size)
             kind = "eager"
         after = max(0, AGAIN - calls)  # a run that had a graph goes on with one
-        # of processor time nothing is won, and several processes would change over at different steps
-        background = settings.clock != "cpu" and fabric.world_size == 1
+        # Of processor time nothing is won; several processes would change over at different steps; and a GPU is not
+        # there for a process that begins as a copy of this one.
+        on_cpu = self.parameters[0].device.type == "cpu"
+        background = settings.clock != "cpu" and fabric.world_size == 1 and on_cpu
         self.graph = graph_step(kind, residuals, task.terms, task.weighting, log, after, left, clock, background)
 
     def rate(self, within: float, drops: int) -> float:
