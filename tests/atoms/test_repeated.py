@@ -48,7 +48,8 @@ def test_other_weights_are_taken_by_the_graph(traced_only):
     torch.testing.assert_close(energy, found.network(batch).detach())
 
 
-def test_wrong_numbers_are_not_used(monkeypatch, caplog):
+def test_wrong_numbers_are_not_used(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(
         "dcnn.train.compiling.machine_code", lambda graph, *_: lambda *inputs: [2 * t for t in graph(*inputs)]
     )

@@ -284,7 +284,7 @@ def test_auto_is_compiled_where_it_pays(no_compiler, caplog, left, compiled):
 
 
 def until_it_has_ended(step):
-    while step.awaited is not None and step.awaited[0].is_alive():
+    while step.awaited is not None and step.awaited.process.is_alive():
         time.sleep(0.01)
 
 
@@ -307,6 +307,21 @@ def test_another_process_compiles_while_steps_are_traced(no_compiler, monkeypatc
             assert step.compiled
             assert step.awaited is None
     assert caplog.text.count("another process compiles") == 1
+
+
+@on_linux
+def test_a_newer_graph_is_not_replaced_by_what_was_compiled_meanwhile(no_compiler, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    task, _ = pde()
+    batch = next(iter(task.batches(0)))
+    left = {"left": lambda: 1e5, "background": True}
+    step = graph_step("auto", Residuals(task), task.terms, task.weighting, LOG, after=0, **left)
+    step(batch, 0)
+    ((kind, graph),) = step.graphs.items()
+    newer = step.graphs[kind] = replace(graph, evaluate=lambda *inputs: graph.evaluate(*inputs))
+    until_it_has_ended(step)
+    assert_the_same(task, step, batch)
+    assert step.graphs[kind] is newer
 
 
 @on_linux
@@ -333,7 +348,7 @@ def test_a_stage_that_ends_ends_the_process_that_compiles(no_compiler, monkeypat
     left = {"left": lambda: 1e5, "background": True}
     step = graph_step("auto", Residuals(task), task.terms, task.weighting, LOG, after=0, **left)
     step(next(iter(task.batches(0))), 0)
-    process, _ = step.awaited
+    process = step.awaited.process
     assert process.is_alive()
     step.close()
     assert not process.is_alive()

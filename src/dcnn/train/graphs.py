@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -86,6 +86,16 @@ class Graph:
         return all(became.setdefault(old, new) == new and (new > 1 or new == old) for old, new in pairs)
 
 
+@dataclass
+class Awaited:
+    """A graph that another process compiles; `make` loads what it leaves, in the place of `traced`."""
+
+    process: BaseProcess
+    make: Callable[[], Evaluation]
+    traced: Evaluation
+    kind: Any = None  # of the batches that it is for
+
+
 class GraphStep:
     """Values of the terms of a batch; the gradients of their weighted sum are left in the parameters.
 
@@ -120,7 +130,7 @@ class GraphStep:
         self.parts: tuple[str, ...] = ()  # what the network asks for of the lazy parts of a batch
         self.failed = False
         self.background = background
-        self.awaited: tuple[BaseProcess, Callable[[], Graph]] | None = None  # what compiles, and what is done then
+        self.awaited: Awaited | None = None
 
     @property
     def name(self) -> str:
@@ -130,7 +140,7 @@ class GraphStep:
         """{term: value}, detached, with the weights that the terms have at this step."""
         if not self.names:
             self.names, self.parts = self._first_look(batch)
-        if self.awaited is not None and not self.awaited[0].is_alive():
+        if self.awaited is not None and not self.awaited.process.is_alive():
             self._take_over()
         self.calls += 1
         tensors, kind = flattened(batch, self.parts)
@@ -217,71 +227,64 @@ class GraphStep:
         try:
             began = self.clock()
             traced = _traced(self._usual(batch), state, tensors, weights, any_size)
-            take = partial(self._take, kind, _sizes(tensors), any_size)
-            evaluate = self._ready(traced, (state, tensors, weights), any_size, is_right, take)
+            evaluate = self._ready(traced, (state, tensors, weights), any_size, is_right)
         except Exception as error:  # an operation that cannot be traced: torch has many words for it
             self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
             self.made = GRAPHS
             return None
         self.seconds += self.clock() - began
-        graph = take(evaluate)
+        graph = self.graphs[kind] = Graph(evaluate, _sizes(tensors), any_size)
+        if self.awaited is not None and self.awaited.traced is evaluate:
+            self.awaited.kind = kind
         if self.made == GRAPHS:
             self.log.info("%s: %d graphs are made; other batches get none", self.name, GRAPHS)
         return graph
 
-    def _take(self, kind: Any, sizes: tuple[int, ...], any_size: bool, evaluate: Evaluation) -> Graph:
-        """Batches of this kind are evaluated so from now on."""
-        self.graphs[kind] = Graph(evaluate, sizes, any_size)
-        return self.graphs[kind]
-
     def _ready(
-        self,
-        traced: GraphModule,
-        inputs: tuple[Any, ...],
-        any_size: bool,
-        is_right: Callable[[Evaluation], bool],
-        take: Callable[[Evaluation], Graph],
+        self, traced: GraphModule, inputs: tuple[Any, ...], any_size: bool, is_right: Callable[[Evaluation], bool]
     ) -> Evaluation:
         """The graph as it will be called; without a compiler that writes right code all graphs are traced ones."""
-        make = partial(compiled, traced, inputs, inputs[0], any_size, is_right)
+        evaluate, make = torch.no_grad()(traced), partial(compiled, traced, inputs, inputs[0], any_size, is_right)
         if self.left is not None:
             seconds, left = expected_seconds(traced, inputs), self.left()
             self.compiled = pays(seconds, left)
             words = (seconds, left, "compiled" if self.compiled else "traced")
             self.log.info("auto step: compiling would take about %.0f s of %.0f s that are left: %s", *words)
             if self.compiled and self.background and not on_disk(traced, inputs):
-                self.compiled = not self._compile_in_background(make, take)
+                self.compiled = not self._compile_in_background(make, evaluate)
         if self.compiled:
             try:
                 return make()
             except Exception as error:  # torch has many words for it, too
                 self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
                 self.compiled = False
-        evaluate = torch.no_grad()(traced)
         if not is_right(evaluate):
             raise RuntimeError("it differs from the usual one")
         return evaluate
 
-    def _compile_in_background(self, make: Callable[[], Evaluation], take: Callable[[Evaluation], Graph]) -> bool:
+    def _compile_in_background(self, make: Callable[[], Evaluation], traced: Evaluation) -> bool:
         """Whether another process compiles now; what it leaves on disk is loaded when it has ended."""
         if self.awaited is not None:
             return True  # one at a time; this kind stays traced
         process = in_background(make)
         if process is not None:
-            self.awaited = process, lambda: take(make())
+            self.awaited = Awaited(process, make, traced)
             self.log.info("auto step: another process compiles; steps are traced until it is done")
         return process is not None
 
     def _take_over(self) -> None:
         """Compiled steps from now on, which another process has compiled."""
         assert self.awaited is not None
-        (process, load), self.awaited = self.awaited, None
-        began, self.compiled = self.clock(), process.exitcode == 0
+        awaited, self.awaited = self.awaited, None
+        began, self.compiled = self.clock(), awaited.process.exitcode == 0
         if not self.compiled:
             self.log.warning("auto step: compiling failed, going on with traced steps")
             return
+        graph = self.graphs.get(awaited.kind)
+        if graph is None or graph.evaluate is not awaited.traced:
+            return  # batches had other sizes, and got a graph for any size
         try:
-            load()
+            self.graphs[awaited.kind] = replace(graph, evaluate=awaited.make())
         except Exception as error:
             self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
             self.compiled = False
@@ -290,8 +293,8 @@ class GraphStep:
     def close(self) -> None:
         """Ends the process that compiles, if one does."""
         if self.awaited is not None:
-            self.awaited[0].kill()
-            self.awaited[0].join()
+            self.awaited.process.kill()
+            self.awaited.process.join()
             self.awaited = None
 
 
