@@ -80,11 +80,11 @@ def fragments(count=12):
     ]
 
 
-def potential(name, frames=None, batch_size=3, overrides=None, **options):
+def potential(name, frames=None, batch_size=3, overrides=None, normalization=False, **options):
     torch.manual_seed(0)
     frames = demo() if frames is None else frames
     terms = (Term("energy"), Term("forces", 10.0))
-    network = atoms.build(name, normalization=False, **(overrides or {}))
+    network = atoms.build(name, normalization=normalization, **(overrides or {}))
     return AtomsTask(
         network,
         LabelScale.fit(frames, references="elements", unit="force_rms"),
@@ -443,7 +443,8 @@ class _Twice(nn.Module):
     ("network", "weights", "reason"),
     [
         (nn.Linear(1, 1), "softadapt", "depend on their values"),
-        (nn.BatchNorm1d(3), "fixed", "batch statistics"),
+        (nn.BatchNorm1d(3, momentum=None), "fixed", "statistics"),
+        (nn.InstanceNorm1d(3, track_running_stats=True), "fixed", "statistics"),
         (nn.Dropout(), "fixed", "dropout"),
     ],
 )
@@ -454,12 +455,47 @@ def test_what_has_no_graph_says_why(caplog, network, weights, reason):
     assert reason in caplog.text
 
 
+def with_batch_norm(name):
+    if name == "pde":
+        return pde(network={"batch_norm": True})[0]
+    return potential(name, overrides=TINY[name], normalization=True)
+
+
+@pytest.mark.parametrize("name", ["cgcnn", "forcenet", "pde"])
+def test_batch_statistics_are_those_of_the_usual_step(name):
+    task, twin = with_batch_norm(name), with_batch_norm(name)
+    for each in (task, twin):
+        each.cast(torch.float64)
+        each.network.train()
+    step = GraphStep(Residuals(task), task.terms, LOG, after=1)
+    for batch in list(task.batches(0))[:4]:
+        values, gradients = usual(twin, batch)
+        found = step(batch, 0)
+        for term, value in values.items():
+            torch.testing.assert_close(found[term], value.detach(), rtol=1e-10, atol=1e-12)
+        for p, expected in zip(task.network.parameters(), gradients, strict=True):
+            torch.testing.assert_close(p.grad, expected, rtol=1e-8, atol=1e-10)
+        for mine, right in zip(task.network.buffers(), twin.network.buffers(), strict=True):
+            torch.testing.assert_close(mine, right, rtol=1e-10, atol=1e-12)
+    assert step.made == 1
+    assert step.graphs
+    assert not step.failed
+
+
+def test_statistics_that_differ_are_seen():
+    right = [torch.ones(2), torch.ones(2), torch.tensor([1.0, 2.0]), torch.tensor(7)]
+    wrong = [*right[:2], torch.tensor([1.0, 2.1]), right[3]]
+    assert _difference(right, right, 1) == 0
+    assert _difference(wrong, right, 1) > TOLERANCE[torch.float32]
+    assert _difference([*right[:3], torch.tensor(8)], right, 1) > TOLERANCE[torch.float32]
+
+
 def test_a_dead_network_has_a_graph_too():
     """Its gradient is rounding error, of which no digit agrees."""
     right = [torch.tensor([0.25, 0.0]), torch.tensor([5.5e-9, 0.0]), None]
-    assert _difference([right[0], torch.tensor([4.0e-9, 1e-9]), None], right) < TOLERANCE[torch.float32]
+    assert _difference([right[0], torch.tensor([4.0e-9, 1e-9]), None], right, 2) < TOLERANCE[torch.float32]
     wrong = [right[0], torch.tensor([1e-6, 0.0]), None]
-    assert _difference(wrong, right) > TOLERANCE[torch.float32]
+    assert _difference(wrong, right, 2) > TOLERANCE[torch.float32]
 
 
 def test_a_batch_is_taken_apart_and_put_together():

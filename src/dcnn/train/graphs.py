@@ -24,6 +24,7 @@ from torch.fx import GraphModule
 
 from dcnn.losses import Fixed, Term, Weighting, term_values
 from dcnn.torch_internals import Dropout, NormWithStatistics, recorded, recorded_for_any_size
+from dcnn.train.batch_statistics import has_formula, statistics_names, written_out
 from dcnn.train.compiling import compiled, expected_seconds, in_background, on_disk, pays
 from dcnn.train.flatten import flattened, parts_made, rebuilt
 
@@ -56,8 +57,10 @@ def graph_step(
     reason = None
     if type(weighting) is not Fixed:
         reason = "the weights of the terms depend on their values"
-    elif any(isinstance(module, NormWithStatistics | Dropout) for module in residuals.modules()):
-        reason = "the network has batch statistics or dropout"
+    elif any(isinstance(layer, Dropout) for layer in residuals.modules()):
+        reason = "the network has dropout"
+    elif any(isinstance(layer, NormWithStatistics) and not has_formula(layer) for layer in residuals.modules()):
+        reason = "the network has statistics other than moving averages over a batch"
     if reason is None:
         left = left if kind == "auto" else None
         return GraphStep(residuals, terms, log, kind == "compiled", after, left, clock, background)
@@ -122,6 +125,7 @@ class GraphStep:
         self.residuals, self.terms, self.log = residuals, {term.name: term for term in terms}, log
         self.compiled, self.after, self.left, self.clock, self.seconds = compiled, after, left, clock, 0.0
         self.trained = {name: p for name, p in residuals.named_parameters() if p.requires_grad}
+        self.statistics = {name: residuals.get_buffer(name) for name in statistics_names(residuals)}
         self.graphs: dict[Any, Graph] = {}  # the newest of every kind of batch
         self.made = self.calls = 0
         self.missed: Counter[Any] = Counter()  # batches of a kind that no graph served
@@ -148,11 +152,14 @@ class GraphStep:
         weights = _weights(tuple(self.terms[name].weight_at(step) for name in self.names), state[0].dtype).to(state[0])
         graph = None if self.failed else self._graph(kind, batch, state, tensors, weights)
         if graph is None or self.failed:
-            values, *gradients = self._usual(batch)(state, tensors, weights)
+            values, *found = self._usual(batch)(state, tensors, weights)
         else:
-            values, *gradients = self._by_graph(graph, batch, state, tensors, weights)
+            values, *found = self._by_graph(graph, batch, state, tensors, weights)
+        gradients, statistics = found[: len(self.trained)], found[len(self.trained) :]
         for parameter, gradient in zip(self.trained.values(), gradients, strict=True):
             parameter.grad = _laid_out_as(parameter, gradient)
+        for kept, new in zip(self.statistics.values(), statistics, strict=True):
+            kept.copy_(new)
         return dict(zip(self.names, values.unbind(), strict=True))
 
     def _by_graph(
@@ -183,10 +190,12 @@ class GraphStep:
 
     def _first_look(self, batch: Any) -> tuple[list[str], tuple[str, ...]]:
         """The terms that have a residual, and what was made of the lazy parts of the first batch."""
-        return list(self.residuals(batch)), parts_made(batch)
+        statistics = {name: buffer.clone() for name, buffer in self.statistics.items()}
+        return list(functional_call(self.residuals, statistics, (batch,))), parts_made(batch)
 
     def _usual(self, batch: Any) -> Evaluation:
-        """(state, tensors, weights) → values (terms,) and the gradient of every trained parameter, by autograd.
+        """(state, tensors, weights) → values (terms,), the gradient of every trained parameter, by autograd, and the
+        statistics after the batch.
 
         A parameter that the loss does not depend on has the gradient None, as after `backward`.
         """
@@ -196,11 +205,12 @@ class GraphStep:
             with torch.enable_grad():
                 trained = [t.detach().requires_grad_() for t in state[: len(self.trained)]]
                 given = dict(zip(names, [*trained, *state[len(trained) :]], strict=True))
+                given |= {name: given[name].clone() for name in self.statistics}  # the call writes to them
                 found = functional_call(self.residuals, given, (rebuilt(batch, self.parts, tensors),))
                 named = term_values(self.terms.values(), found)
                 values = torch.stack([named[name] for name in self.names])  # (terms,)
                 gradients = torch.autograd.grad(values @ weights, trained, allow_unused=True)
-            return values.detach(), *gradients
+            return values.detach(), *gradients, *(given[name] for name in self.statistics)
 
         return evaluate
 
@@ -215,7 +225,7 @@ class GraphStep:
         def is_right(evaluate: Evaluation) -> bool:
             graph = Graph(evaluate, _sizes(tensors), any_size)
             differences = [
-                _difference(evaluate(state, inputs, weights), self._usual(b)(state, inputs, weights))
+                _difference(evaluate(state, inputs, weights), self._usual(b)(state, inputs, weights), len(self.trained))
                 for b, inputs in ((batch, tensors), (earlier, others))[: 1 + any_size]
                 if graph.serves(_sizes(inputs))
             ]
@@ -226,7 +236,8 @@ class GraphStep:
 
         try:
             began = self.clock()
-            traced = _traced(self._usual(batch), state, tensors, weights, any_size)
+            with written_out(self.residuals):
+                traced = _traced(self._usual(batch), state, tensors, weights, any_size)
             evaluate = self._ready(traced, (state, tensors, weights), any_size, is_right)
         except Exception as error:  # an operation that cannot be traced: torch has many words for it
             self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
@@ -331,17 +342,18 @@ def _laid_out_as(parameter: Tensor, gradient: Tensor | None) -> Tensor | None:
     return torch.empty_like(parameter).copy_(gradient)
 
 
-def _difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
-    """The largest of the relative differences of the values and of the gradient as a whole.
+def _difference(found: Sequence[Any], expected: Sequence[Any], trained: int) -> float:
+    """The largest of the relative differences of the values, of the gradient as a whole, and of every statistic.
 
-    A gradient below a thousandth of the values is compared with that: of a dead network it is rounding error.
+    Both are values, `trained` gradients and statistics. A gradient below a thousandth of the values is compared with
+    that: of a dead network it is rounding error.
     """
-    (values, *gradients), (right, *expected_gradients) = found, expected
     gradient, right_gradient = (
-        torch.cat([g.flatten() for g in some if g is not None]) for some in (gradients, expected_gradients)
+        torch.cat([g.flatten() for g in some[1 : 1 + trained] if g is not None]) for some in (found, expected)
     )
-    size = right.norm().clamp_min(1e-30)
+    least = 1e-3 * expected[0].norm()
+    pairs = [(found[0], expected[0]), *zip(found[1 + trained :], expected[1 + trained :], strict=True)]
     return max(
-        float((values - right).norm() / size),
-        float((gradient - right_gradient).norm() / right_gradient.norm().clamp_min(1e-3 * size)),
+        float((gradient - right_gradient).norm() / right_gradient.norm().clamp_min(least.clamp_min(1e-33))),
+        *(float((new - right).double().norm() / right.double().norm().clamp_min(1e-30)) for new, right in pairs),
     )

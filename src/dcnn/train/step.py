@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dcnn.errors import InputError
 from dcnn.losses import Fixed, term_values
+from dcnn.train.batch_statistics import statistics_names
 from dcnn.train.config import Stage, Training
 from dcnn.train.gauss_newton import must_be_squares, weighted_residuals
 from dcnn.train.graphs import AGAIN, graph_step
@@ -78,6 +79,8 @@ class Stepper:
         if stage.optimizer == "gauss_newton":
             must_be_squares(task, stage, fabric.world_size)
             kind = "eager"
+        if fabric.world_size > 1 and statistics_names(residuals):
+            kind = "eager"  # which takes those of the first process for all
         after = max(0, AGAIN - calls)  # a run that had a graph goes on with one
         # Of processor time nothing is won; several processes would change over at different steps; and a GPU is not
         # there for a process that begins as a copy of this one.
