@@ -172,6 +172,9 @@ def test_options_narrow_an_experiment():
         ("table1", {"fidelity": "exact"}, "unknown fidelity"),
         ("table1", {"seeds": 0}, "at least one seed"),
         ("table1", {"scale": "paper", "minutes": 1.0}, "leave --minutes out"),
+        ("table1", {"scale": "long", "minutes": 1.0}, "leave --minutes out"),
+        ("table1", {"scale": "small", "steps": 10}, "--steps 10: for --scale long"),
+        ("table1", {"scale": "long", "steps": 0}, "at least one step"),
         ("table2", {"molecules": ("ethanol",)}, "has no molecules"),
         ("table3", {"molecules": ("ethanol",)}, "is a PDE; leave --molecules out"),
         ("table3", {"models": ("schnet",)}, "is a PDE; leave --models out"),
@@ -225,6 +228,19 @@ def test_small_takes_more_and_larger_steps_than_the_paper_but_best_keeps_its_own
     assert rates == {"original": 1e-3, "paper": 1e-3, "best": 3e-3}
     assert [values.batch_size for values in training.values()] == [5, 5, 5]
     assert [values.step for values in training.values()] == ["traced", "traced", "auto"]
+
+
+def test_long_has_the_papers_batches_and_rate_and_goes_by_compiled_steps(tmp_path):
+    write_splits(tmp_path / "rmd17", 1000)
+    found = plan("table1", "long", molecules=("ethanol",), models=("cgcnn",), steps=500, data=tmp_path)
+    assert "500 steps a run" in found.title
+    assert [cell.config.recipe for cell in found.cells] == ["original", "original", "paper", "paper"]
+    for cell in found.cells:
+        training = cell.config.training
+        assert (training.steps, training.minutes, training.epochs, training.step) == (500, None, None, "compiled")
+        assert (training.batch_size, training.stages[0].learning_rate) == (20, 1e-4)
+    advection = plan("table3", "long").cells[0].config.training
+    assert (advection.steps, advection.step) == (15_000, "compiled")
 
 
 def test_larger_training_sets_pool_the_distinct_frames_of_all_splits(tmp_path, monkeypatch):

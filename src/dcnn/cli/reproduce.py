@@ -30,6 +30,7 @@ _NOTE = {
     "smoke": "A smoke test: seconds of training show that everything works, not which recipe is better.",
     "small": "Minutes of training, potentials with small networks in batches of 5 at a rate of 1e-3: not the paper's "
     "50 epochs on 50,000 frames in batches of 20 at 1e-4, nor its 15,000 steps for PDEs.",
+    "long": "Small networks and 950 frames, with the paper's own batches, rate and loss; PDEs as in the paper.",
     "paper": "The paper's own settings.",
 }
 
@@ -37,14 +38,19 @@ _NOTE = {
 def reproduce(
     name: Annotated[str, typer.Argument(help=", ".join(paper.EXPERIMENTS))],
     scale: Annotated[
-        str, typer.Option(help="smoke (2 minutes, no data needed), small (an hour), paper (its exact settings)")
+        str,
+        typer.Option(
+            help="smoke (2 minutes, no data needed), small (an hour), long (its batches and rate, small networks), "
+            "paper (its exact settings)"
+        ),
     ] = "smoke",
     models: Annotated[str | None, typer.Option(help="networks, separated by commas")] = None,
     molecules: Annotated[str | None, typer.Option(help="molecules, separated by commas")] = None,
     recipes: Annotated[str | None, typer.Option(help="recipes, for example original,paper,best")] = None,
-    seeds: Annotated[int | None, typer.Option(help="runs of every kind; smoke 1, small 2, paper 1")] = None,
+    seeds: Annotated[int | None, typer.Option(help="runs of every kind; small and long 2, else 1")] = None,
     fidelity: Annotated[str, typer.Option(help="text (what the paper says) or scripts (what its code does)")] = "text",
-    minutes: Annotated[float | None, typer.Option(help="training time of every run, not for --scale paper")] = None,
+    minutes: Annotated[float | None, typer.Option(help="training time of every run at smoke or small")] = None,
+    steps: Annotated[int | None, typer.Option(help="steps of every run at long; 30,000 or, for PDEs, 15,000")] = None,
     jobs: Annotated[int | None, typer.Option(help="runs at the same time, one thread each; 2 if not given")] = None,
     data: Annotated[
         Path | None, typer.Option(help="data folder; $DCNN_DATA, ./data, the cache and …/shared/data if not given")
@@ -66,7 +72,8 @@ def reproduce(
     Finished runs in the output folder are kept: an interrupted command goes on where it stopped.
     """
     engine.check(on)
-    options = paper.Options(scale, _names(models), _names(molecules), _names(recipes), seeds, fidelity, minutes, data)
+    chosen = _names(models), _names(molecules), _names(recipes)
+    options = paper.Options(scale, *chosen, seeds, fidelity, minutes, data, steps)
     plan = paper.plan(paper.get(name), options)
     output = output or f"runs/{name}-{scale}"
     folder = cells or f"{output.rstrip('/')}/cells"

@@ -10,10 +10,16 @@ from dcnn.atoms.models import PAPER as NETWORKS
 from dcnn.errors import unknown
 from dcnn.paper.published import numbers
 
-SCALES = ("smoke", "small", "paper")
+SCALES = ("smoke", "small", "long", "paper")
 MOLECULES: tuple[str, ...] = tuple(numbers()["molecules"])
-_ETHANOL = ("ethanol",)
-_TWO = {"smoke": _ETHANOL, "small": ("ethanol", "aspirin"), "paper": MOLECULES}
+
+
+def _by_scale(small: tuple[str, ...], paper: tuple[str, ...] = MOLECULES) -> dict[str, tuple[str, ...]]:
+    """Molecules at each scale; the frames of the package are of ethanol."""
+    return {"smoke": ("ethanol",), "small": small, "long": small, "paper": paper}
+
+
+_TWO = _by_scale(("ethanol", "aspirin"))
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ _ALL = (
         ("original",),
         minutes=3.0,
         models=("schnet",),
-        molecules={"smoke": _ETHANOL, "small": ("aspirin",), "paper": ("aspirin",)},
+        molecules=_by_scale(("aspirin",), ("aspirin",)),
         varied=Varied("beta", "loss.forces.weight", dict.fromkeys(SCALES, _BETAS), "weight of the forces β"),
     ),
     Experiment(
@@ -76,7 +82,7 @@ _ALL = (
         ("original", "paper"),
         minutes=1.25,
         models=NETWORKS,
-        molecules={"smoke": _ETHANOL, "small": ("ethanol", "aspirin", "benzene", "uracil"), "paper": MOLECULES},
+        molecules=_by_scale(("ethanol", "aspirin", "benzene", "uracil")),
     ),
     Experiment(
         "table2",
@@ -173,13 +179,14 @@ _ALL = (
         ("paper",),
         minutes=3.0,
         models=("schnet",),
-        molecules={"smoke": _ETHANOL, "small": _ETHANOL, "paper": MOLECULES},
+        molecules=_by_scale(("ethanol",)),
         varied=Varied(
             "frames",
             "data.train",
             {
                 "smoke": (100, 400, 1600),
                 "small": (250, 700, 2000, 7000),
+                "long": (250, 500, 1000, 2000, 4000, 8000),
                 "paper": tuple(numbers()["scaling"]["frames"]),
             },
             "training frames",

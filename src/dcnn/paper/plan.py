@@ -20,7 +20,8 @@ from dcnn.results import as_config
 from dcnn.train.config import merge
 from dcnn.train.text import parse_overrides
 
-SEEDS = {"smoke": 1, "small": 2, "paper": 1}
+SEEDS = {"smoke": 1, "small": 2, "long": 2, "paper": 1}
+LONG_STEPS = {"molecules": 30_000, "oxides": 30_000, "pde": 15_000}
 SMOKE_MINUTES = {"molecules": 0.05, "oxides": 0.05, "pde": 0.1}
 # Potentials at small: a fourth of the paper's batches and ten times its rate, since a minute has thousands of steps and
 # not 125,000.
@@ -49,6 +50,7 @@ class Options:
     fidelity: str = "text"
     minutes: float | None = None
     data: Path | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,15 @@ def plan(experiment: Experiment, options: Options) -> Plan:
     if options.data is not None and (options.scale == "smoke" or experiment.kind == "pde"):
         what = "the frames of the package" if experiment.kind != "pde" else "dcnn's own solvers"
         raise InputError(f"--data {options.data}: {experiment.name} at {options.scale} takes {what}; leave it out")
-    if options.minutes is not None and options.scale == "paper":
-        raise InputError("the paper scale has the paper's number of epochs; leave --minutes out or use --scale small")
+    if options.minutes is not None and options.scale in ("long", "paper"):
+        raise InputError(f"--scale {options.scale} goes by steps; leave --minutes out or use --scale small")
+    if options.steps is not None and options.scale != "long":
+        raise InputError(f"--steps {options.steps}: for --scale long; {options.scale} has a budget of its own")
+    if options.steps is not None and options.steps < 1:
+        raise InputError(f"--steps {options.steps}: at least one step is needed")
     make = {"molecules": _molecules, "oxides": _oxides, "pde": _pde}[experiment.kind]
     cells, words = make(experiment, options)
-    minutes = _minutes(experiment, options)
-    budget = "the paper's budget" if minutes is None else _duration(minutes)
+    budget = _words(_budget(experiment, options))
     return Plan(experiment, options, tuple(cells), f"{experiment.title} ({options.scale}: {words}; {budget} a run)")
 
 
@@ -149,8 +154,6 @@ def _potential(
     constant: float | str,
     changed: dict[str, Any],
 ) -> AtomsConfig:
-    minutes = _minutes(experiment, options)
-    paper = options.scale == "paper"
     values: dict[str, Any] = {
         "kind": "atoms",
         "recipe": recipe,
@@ -158,11 +161,11 @@ def _potential(
         "data": source.data,
         "model": {
             "name": model,
-            "preset": "paper" if paper else "small",
+            "preset": "paper" if options.scale == "paper" else "small",
             "fidelity": options.fidelity,
             "overrides": source.overrides,
         },
-        "training": {"epochs": 50} if minutes is None else _budget(options, minutes),
+        "training": _budget(experiment, options),
     }
     if options.scale == "small" and recipe != "best":
         values["training"] |= _SMALL_TRAINING
@@ -177,11 +180,10 @@ def _pde(experiment: Experiment, options: Options) -> tuple[list[GridCell], str]
     for option, given in (("--molecules", options.molecules), ("--models", options.models)):
         if given is not None:
             raise InputError(f"{experiment.name} is a PDE; leave {option} out")
-    minutes = _minutes(experiment, options)
     problem: dict[str, Any] = {"name": experiment.problem, "fidelity": options.fidelity}
     if options.scale == "smoke":
         problem["parameters"] = _SMOKE_PROBLEM.get(experiment.problem, {})
-    budget = {"steps": experiment.steps} if minutes is None else _budget(options, minutes)
+    budget = _budget(experiment, options)
     cells = []
     for recipe, seed in product(_recipes(experiment, options), _seeds(options)):
         values = {"kind": "pde", "recipe": recipe, "seed": seed, "problem": problem, "training": budget}
@@ -191,18 +193,22 @@ def _pde(experiment: Experiment, options: Options) -> tuple[list[GridCell], str]
     return cells, "data from dcnn's own solvers"
 
 
-def _minutes(experiment: Experiment, options: Options) -> float | None:
-    """The budget of a cell; None: the paper's number of epochs or steps."""
+def _budget(experiment: Experiment, options: Options) -> dict[str, Any]:
+    """How long a cell trains: minutes, or the paper's number of epochs or steps.
+
+    Minutes are of the processor, which is fair on a busy machine; a smoke test must end in time. Where there are many
+    steps, they are compiled, and errors are evaluated at every tenth epoch.
+    """
+    pde = experiment.kind == "pde"
+    if options.scale == "long":
+        steps = options.steps or LONG_STEPS[experiment.kind]
+        return {"steps": steps, "step": "compiled", **({} if pde else {"evaluate_every": 10})}
     if options.scale == "paper":
-        return None
-    if options.minutes is not None:
-        return options.minutes
-    return SMOKE_MINUTES[experiment.kind] if options.scale == "smoke" else experiment.minutes
-
-
-def _budget(options: Options, minutes: float) -> dict[str, Any]:
-    """CPU minutes, which are fair on a busy machine; a smoke test must end in time."""
-    return {"minutes": minutes, "clock": "wall" if options.scale == "smoke" else "cpu"}
+        return {"steps": experiment.steps, "step": "compiled"} if pde else {"epochs": 50}
+    smoke = options.scale == "smoke"
+    usual = SMOKE_MINUTES[experiment.kind] if smoke else experiment.minutes
+    minutes = usual if options.minutes is None else options.minutes
+    return {"minutes": minutes, "clock": "wall" if smoke else "cpu"}
 
 
 def _recipes(experiment: Experiment, options: Options) -> tuple[str, ...]:
@@ -228,5 +234,8 @@ def _conformations(name: str) -> int:
     return numbers()["molecules"][name]["conformations"]
 
 
-def _duration(minutes: float) -> str:
-    return f"{60 * minutes:g} s" if minutes < 1 else f"{minutes:g} min"
+def _words(budget: dict[str, Any]) -> str:
+    minutes = budget.get("minutes")
+    if minutes is not None:
+        return f"{60 * minutes:g} s" if minutes < 1 else f"{minutes:g} min"
+    return f"{budget['steps']:,} steps" if "steps" in budget else f"{budget['epochs']} epochs"

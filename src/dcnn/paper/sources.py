@@ -16,7 +16,7 @@ from dcnn.paper.published import numbers
 from dcnn.pde.cache import cache_directory
 from dcnn.safe_files import written_beside
 
-VALIDATION, TEST = 50, 1000  # frames at the small scale
+VALIDATION, TEST = 50, 1000  # frames at the small and long scales
 PAPER_TRAIN = 50_000
 
 
@@ -48,7 +48,7 @@ def demo(train: int) -> Source:
 
 
 def molecule(name: str, scale: str, places: Sequence[Path], frames: int | None = None) -> Source:
-    """MD17 labels of a molecule: 950 + 50 training and validation frames at small, the paper's split at paper.
+    """MD17 labels of a molecule: 950 + 50 training and validation frames, the paper's split at its scale.
 
     frames: the most training frames that will be asked for.
     """

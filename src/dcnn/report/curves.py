@@ -41,14 +41,17 @@ def term_curves(entry: ReportedRun) -> list[Figure]:
 
 
 def validation_curves(rows: Sequence[ResultRow]) -> list[Figure]:
-    """Validation errors over the steps, data by data; one colour a row, one line a seed."""
+    """Validation errors over the steps, data by data; one colour a row, one line a seed.
+
+    Both axes are logarithmic: one sees which way a curve goes when it ends.
+    """
     figures: list[Figure] = []
     for data, members in _by_data(rows):
         looks = colouring(members)
         for name in _validated(entries_of(members)):
             if name in ("mse", "nrmse_domain") or name.startswith("nrmse_"):
                 continue  # in each run's own charts
-            chart = Chart("training step", _NAMES.get(name, name.replace("_", " ")), log_y=True)
+            chart = Chart("training step", _NAMES.get(name, name.replace("_", " ")), log_x=True, log_y=True)
             for row, (colour, label) in zip(members, looks, strict=True):
                 for entry in entries_of([row]):
                     _curve(chart, entry, f"validation_{name}", colour, label, "line")
@@ -114,7 +117,9 @@ def _curve(chart: Chart, entry: ReportedRun, column: str, colour: int, label: st
     kept = [(s, v) for s, v in zip(steps, values, strict=True) if math.isfinite(v)]
     if not kept:
         return
-    chosen = np.unique(np.linspace(0, len(kept) - 1, min(MOST_POINTS, len(kept))).round().astype(int))
+    count = min(MOST_POINTS, len(kept))
+    numbers = np.geomspace(1, len(kept), count) if chart.log_x else np.linspace(1, len(kept), count)
+    chosen = np.unique(numbers.round().astype(int)) - 1
     x, y = np.array(kept)[chosen].T
     if len(x) == 1:
         chart.points(x, y, colour, label)
