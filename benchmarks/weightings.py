@@ -10,22 +10,18 @@ there are several terms to be weighted. Compared with "fixed" by Welch's interva
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import json
-import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from variants import Errors, Variants
 
 import dcnn
 from dcnn.losses import Schedule, weighting
 from dcnn.losses.interface import Fixed
-from dcnn.results.metrics import Metric
-from dcnn.results.statistics import Stat, compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -55,7 +51,7 @@ def of_variant(variant: str) -> Any:
     return None if variant in ("fixed", "soap") else lambda terms: weighting.get(variant, terms)
 
 
-def train(case: str, variant: str, seed: int, minutes: float, files: Path, folder: Path) -> dict[str, float | None]:
+def train(minutes: float, files: Path, case: str, variant: str, seed: int, folder: Path) -> Errors:
     """Test errors by name, None of a run that diverged."""
     stage = SOAP if variant == "soap" else ADAM
     common: dict[str, Any] = {"minutes": minutes, "seed": seed, "weighting": of_variant(variant)}
@@ -93,43 +89,10 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=cases, choices=cases)
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     asked = parser.parse_args()
-    asked.variants = ["fixed", *(variant for variant in asked.variants if variant != "fixed")]
-    for seed in asked.seeds:
-        for case in asked.cases:
-            for variant in asked.variants:
-                folder = asked.out / f"{case}-{variant}-{seed}-{asked.minutes:g}"
-                if not (folder / "errors.json").exists():
-                    shutil.rmtree(folder, ignore_errors=True)
-                    with contextlib.redirect_stdout(io.StringIO()):
-                        found = train(case, variant, seed, asked.minutes, asked.files, folder)
-                    (folder / "errors.json").write_text(json.dumps(found))
-                    print(f"{folder.name}: {found}", file=sys.stderr, flush=True)
-    table(asked)
-
-
-def table(asked: argparse.Namespace) -> None:
-    """Mean ± spread of every error over the seeds that did not diverge, and where it differs from "fixed"."""
-    for case in asked.cases:
-        errors: dict[str, list[dict[str, float | None]]] = {variant: [] for variant in asked.variants}
-        for variant in asked.variants:
-            for seed in asked.seeds:
-                file = asked.out / f"{case}-{variant}-{seed}-{asked.minutes:g}" / "errors.json"
-                errors[variant].append(json.loads(file.read_text()))
-        names = list(errors["fixed"][0])
-        print(f"\n{case}\n| variant | " + " | ".join(names) + " |\n" + "| --- " * (len(names) + 1) + "|")
-        for variant, runs in errors.items():
-            cells = []
-            for name in names:
-                found, fixed = ([run[name] for run in each] for each in (runs, errors["fixed"]))
-                mine, theirs = (Stat(tuple(value for value in each if value is not None)) for each in (found, fixed))
-                diverged = f" ({found.count(None)} diverged)" if None in found else ""
-                if not mine.values or not theirs.values:
-                    cells.append(diverged.strip())
-                    continue
-                verdict = compare(Metric(name, name), mine, theirs)
-                mark = f" **{verdict.direction}**" if verdict.beyond else ""
-                cells.append(f"{mine}{mark}{diverged}")
-            print(f"| {variant} | " + " | ".join(cells) + " |")
+    variants = ["fixed", *(variant for variant in asked.variants if variant != "fixed")]
+    grid = Variants(asked.out, asked.cases, variants, asked.seeds, f"{asked.minutes:g}")
+    grid.run(partial(train, asked.minutes, asked.files))
+    grid.print_tables()
 
 
 if __name__ == "__main__":
