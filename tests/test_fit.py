@@ -109,6 +109,15 @@ def test_a_gradient_of_many_inputs_is_one_label(tmp_path):
     assert run.test["rmse_grad"] < 0.7 * run.test["constant_rmse_grad"]
 
 
+def test_a_label_without_weight_is_evaluated_and_not_trained(tmp_path, sine):
+    x, labels = sine
+    settings = {"weights": {"x": 0.0}}
+    run = dcnn.fit(mlp(), tmp_path / "run", x=x, labels=labels, steps=5, settings=settings)
+    assert run.test["rmse_x"] > 0
+    columns = (tmp_path / "run" / "metrics.csv").read_text().split("\n")[0].split(",")
+    assert [name for name in columns if name.endswith("_raw")] == ["train_value_raw"]
+
+
 @pytest.mark.parametrize(
     ("x", "labels", "message"),
     [

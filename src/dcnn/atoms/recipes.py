@@ -42,12 +42,12 @@ ATOMS: dict[str, dict[str, Any]] = {
         "scale": {"references": "elements", "unit": "force_rms"},
         "loss": {
             "energy": {"weight": 1.0, "norm": "l2"},
-            "forces": {"weight": 1.0, "norm": "l1"},
+            "forces": {"weight": 1.0, "norm": "length"},
             "energy_per_atom": True,
         },
         "training": {
             "minutes": 10.0,
-            "batch_size": 5,
+            "batch_size": 10,
             "stages": [_SOAP],
             "ema": 0.999,
             "step": "auto",
@@ -57,13 +57,13 @@ ATOMS: dict[str, dict[str, Any]] = {
 
 #: What `best` changes for one network: what it wins with (results/atoms.md).
 ATOMS_BEST: dict[str, dict[str, Any]] = {
-    "schnet": {"model": {"activation": "silu"}, "training": {"ema": 0.9995}},
-    "cgcnn": {"model": {"overrides": {"layer_norm": True}}, "loss": {"forces": {"norm": "l2"}}},
-    "tensornet": {
-        "model": {"normalization": True},
-        "loss": {"forces": {"norm": "length"}},
-        "training": {"batch_size": 10},
+    "schnet": {"model": {"activation": "silu"}, "training": {"batch_size": 20, "ema": 0.9995}},
+    "cgcnn": {
+        "model": {"overrides": {"layer_norm": True}},
+        "loss": {"forces": {"norm": "l2"}},
+        "training": {"batch_size": 5},
     },
+    "tensornet": {"model": {"normalization": True}},
 }
 
 

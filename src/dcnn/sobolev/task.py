@@ -84,8 +84,11 @@ class SobolevTask:
             yield x[rows], {name: label[rows] for name, label in labels.items()}
 
     def residuals(self, network: nn.Module, batch: Any) -> dict[str, Tensor]:
+        """Of the terms that have a weight: what has none is evaluated, not trained."""
+        return self._residuals(network, batch, {term.name for term in self.terms if term.weight != 0})
+
+    def _residuals(self, network: nn.Module, batch: Any, active: set[str]) -> dict[str, Tensor]:
         x, labels = batch
-        active = {term.name for term in self.terms if term.weight != 0}
         wanted = [name for name in self.wanted if (name or "value") in active]
         found: dict[str, Tensor] = {}
         if wanted:
@@ -103,7 +106,7 @@ class SobolevTask:
         """rmse_* of every label in its own unit, constant_rmse_* of a constant, and the loss."""
         x, labels = self._scaled[split]
         with torch.no_grad():
-            residuals = self.residuals(network, (x, labels))
+            residuals = self._residuals(network, (x, labels), {term.name for term in self.terms})
         values = term_values(self.terms, residuals)
         errors: dict[str, Any] = {"loss": sum(t.weight_at(0) * float(values[t.name]) for t in self.terms)}
         for name in labels:
