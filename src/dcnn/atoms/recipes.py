@@ -63,6 +63,7 @@ ATOMS_BEST: dict[str, dict[str, Any]] = {
         "loss": {"forces": {"norm": "l2"}},
         "training": {"batch_size": 5},
     },
+    "dimenet_plus_plus": {"loss": {"forces": {"norm": "l1"}}, "training": {"batch_size": 5}},
     "tensornet": {"model": {"normalization": True}},
 }
 
