@@ -13,7 +13,7 @@ RECIPE: dict[str, Any] = {
     "training": {
         "minutes": 1.0,
         "batch_size": 64,
-        "stages": [{"optimizer": "adam", "learning_rate": 3e-3, "warmup": 0.02, "clip_norm": 10.0}],
+        "stages": [{"optimizer": "soap", "learning_rate": 3e-3, "warmup": 0.02, "clip_norm": 10.0}],
         "ema": 0.999,
     }
 }
