@@ -18,6 +18,7 @@ from dcnn.atoms.task import build_atoms
 from dcnn.errors import DcnnError, InputError
 from dcnn.results import fit_config, resume_run
 from dcnn.train import checkpoint
+from dcnn.train.config import Training
 
 SIZES = {"features": 8, "filters": 8, "blocks": 1, "gaussians": 6, "cutoff": 3.0}
 
@@ -109,6 +110,17 @@ def test_batches_by_size_hold_every_frame_once_within_the_bound(name):
         task_of(batch_atoms=11)
     with pytest.raises(ValueError, match="batch_atoms or batch_edges, not both"):
         task_of(batch_atoms=20, batch_edges=20)
+
+
+@pytest.mark.parametrize(("atoms", "frames"), [(9, 10), (21, 5), (120, 1)])
+def test_the_number_of_frames_in_a_batch_follows_from_the_atoms_of_a_molecule(atoms, frames):
+    positions = 1.5 * np.arange(3 * atoms, dtype=float).reshape(atoms, 3)
+    molecule = Structure(np.full(atoms, 6), positions, energy=-1.0, forces=np.ones((atoms, 3)))
+    task = task_of(Dataset([molecule] * 12, "eV"), batch_size="auto")
+    assert {batch.n_systems for batch in task.batches(0)} == {frames}
+    assert {batch.n_systems for batch in task_of(batch_size="auto").batches(0)} == {10}  # of several sizes
+    with pytest.raises(ValueError, match="batch_size: must be auto or at least 1"):
+        Training(epochs=1, batch_size="most")  # type: ignore[arg-type]
 
 
 def test_pairs_are_counted():

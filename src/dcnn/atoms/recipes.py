@@ -64,7 +64,7 @@ ATOMS_BEST: dict[str, dict[str, Any]] = {
         "training": {"batch_size": 5},
     },
     "dimenet_plus_plus": {"loss": {"forces": {"norm": "l1"}}, "training": {"batch_size": 5}},
-    "tensornet": {"model": {"normalization": True}},
+    "tensornet": {"model": {"normalization": True}, "training": {"batch_size": "auto"}},
 }
 
 

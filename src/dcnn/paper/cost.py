@@ -49,6 +49,7 @@ def steps_of(config: AtomsConfig | PdeConfig) -> int:
         return training.steps
     assert isinstance(config, AtomsConfig)
     assert config.data.train is not None
+    assert isinstance(training.batch_size, int)
     assert training.epochs is not None
     return training.epochs * math.ceil(config.data.train / training.batch_size)
 
@@ -58,6 +59,7 @@ def seconds_per_step(cell: GridCell) -> float:
     training = replace(cell.config.training, epochs=None, minutes=None, steps=STEPS, threads=1, accelerator="cpu")
     config = cell.config.model_copy(update={"training": training})
     if isinstance(config, AtomsConfig):
+        assert isinstance(training.batch_size, int)
         few = {"train": STEPS * training.batch_size, "validation": 1, "test": 1, "split": "random"}
         config = config.model_copy(update={"data": config.data.model_copy(update=few)})
     with tempfile.TemporaryDirectory() as folder:

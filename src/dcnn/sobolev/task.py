@@ -56,6 +56,8 @@ class SobolevTask:
             Term(name or "value", config.weights.get(name or "value", 1.0), config.norm) for name in labels
         )
         self.weighting = weighting or Fixed(self.terms)
+        if not isinstance(config.training.batch_size, int):
+            raise InputError("training.batch_size: auto is for frames; give the number of points in a batch")
         self.batch_size = min(config.training.batch_size, len(x))
         self.steps_per_epoch = max(FEWEST_STEPS, len(x) // self.batch_size)
         self.cast(next(network.parameters()).dtype)

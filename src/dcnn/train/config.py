@@ -77,7 +77,9 @@ class Training(Checked):
     steps: int | None = setting(None, ge=1)
     minutes: float | None = setting(None, gt=0)
     clock: Literal["wall", "cpu"] = setting("wall", "what minutes are: cpu stays fair on a busy machine")
-    batch_size: int = setting(20, ge=1)
+    batch_size: int | Literal["auto"] = setting(
+        20, "auto: as few frames as have 90 atoms together, or 10 where frames differ in size"
+    )
     batch_atoms: int | None = setting(None, "potentials: most atoms of a batch, in the place of batch_size", ge=1)
     batch_edges: int | None = setting(None, "potentials: most pairs of a batch, in the place of batch_size", ge=1)
     stages: tuple[Stage, ...] = (Stage(),)
@@ -99,6 +101,8 @@ class Training(Checked):
         given = [name for name in BUDGET if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of epochs, steps, minutes as the budget; found {given or 'none'}")
+        if self.batch_size != "auto" and not (isinstance(self.batch_size, int) and self.batch_size >= 1):
+            raise ValueError(f"batch_size: must be auto or at least 1 (found {self.batch_size!r})")
         if self.batch_atoms is not None and self.batch_edges is not None:
             raise ValueError("give batch_atoms or batch_edges, not both")
         if abs(sum(stage.share for stage in self.stages) - 1) > 1e-6:
