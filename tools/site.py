@@ -141,7 +141,6 @@ MEANINGS = {
     "training.epochs": "budget: passes over the training data",
     "training.steps": "budget: updates of the weights",
     "training.minutes": "budget: time",
-    "training.batch_size": "frames or points a step",
     "training.stages.N.optimizer": "of this stage",
     "training.stages.N.learning_rate": "its peak",
     "training.stages.N.schedule": "of the learning rate within the stage",

@@ -78,7 +78,7 @@ class Training(Checked):
     minutes: float | None = setting(None, gt=0)
     clock: Literal["wall", "cpu"] = setting("wall", "what minutes are: cpu stays fair on a busy machine")
     batch_size: int | Literal["auto"] = setting(
-        20, "auto: as few frames as have 90 atoms together, or 10 where frames differ in size"
+        20, "frames or points a step; auto: as few frames as have 90 atoms, or 10 where frames differ in size"
     )
     batch_atoms: int | None = setting(None, "potentials: most atoms of a batch, in the place of batch_size", ge=1)
     batch_edges: int | None = setting(None, "potentials: most pairs of a batch, in the place of batch_size", ge=1)
