@@ -72,7 +72,7 @@ def train(files: Path | None, case: str, variant: str, seed: int, folder: Path) 
         torch.manual_seed(seed)
         net = mlp(x.shape[1], variant)
         init_(net, ((x - x.mean(0)) / x.std(0)).float())
-        own = {"weights": {"grad": 0.0} if where == "values" else {}, "training": {"threads": 1, "step": "compiled"}}
+        own = {"weights": {"grad": 0.0} if where == "values" else {}, "training": {"threads": 1, "step": "traced"}}
         run = dcnn.fit(net, folder, x=x, labels=labels, test=test, settings=own, steps=STEPS, **common)
     elif case in PROBLEMS:
         own = {"network": {"activation": name, "initialisation": "moments"}, "training": training}
