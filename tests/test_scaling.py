@@ -296,7 +296,7 @@ def bad(index: int, **labels) -> list[Frame]:
             lambda: LabelScale.power_of_ten([1.0], [[1, 2], [np.nan, 3]]),
             r"NaN or infinite label in rows 1 of array 2: ",
         ),
-        (lambda: LabelScale.from_dict({"C": 1.0}), r"fields constant and references, not \['C'\]"),
+        (lambda: LabelScale.from_dict({"C": 1.0}), r"fields constant, references, offset and inputs, not \['C'\]"),
         (lambda: LabelScale(1.0, {1: 0.0}).scale_energy(1.0, [1, 17, 200]), r"for Cl, Z=200: .* with H only"),
         (
             lambda: LabelScale(1.0, {1: 0.0}).scale_energy(np.ones(1), [1, 1], [0, 1]),

@@ -47,14 +47,9 @@ def error_context(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {error}") from None
 
 
-def allowed(path: Path, size: int | None = None) -> int:
-    """How many bytes a file (or a part of it, of ``size`` bytes) may unfold to."""
-    return max(ALLOWANCE, RATIO * (path.stat().st_size if size is None else size))
-
-
-def check_unfolded(path: Path, declared: int, what: str = "it", size: int | None = None) -> None:
+def check_unfolded(path: Path, declared: int, what: str = "it") -> None:
     """Refuses what would take far more memory than the file that declares it."""
-    if declared > allowed(path, size):
+    if declared > max(ALLOWANCE, RATIO * path.stat().st_size):
         raise InputError(f"{path}: {what} unfolds to {declared:,} bytes, far more than the file; refused as unsafe")
 
 

@@ -217,7 +217,9 @@ class LabelScale:
     def from_dict(cls, data: Mapping[str, Any]) -> LabelScale:
         """The scale that :meth:`to_dict` wrote."""
         if not {"constant", "references"} <= set(data) <= {"constant", "references", "offset", "inputs"}:
-            raise InputError(f"a label scale has the fields constant and references, not {sorted(data)}")
+            raise InputError(
+                f"a label scale has the fields constant, references, offset and inputs, not {sorted(data)}"
+            )
         references = data["references"]
         if isinstance(references, Mapping):
             references = {int(z): float(energy) for z, energy in references.items()}

@@ -143,8 +143,6 @@ class _Nothing(metaclass=Frozen):
 class _Encoded(metaclass=Frozen):
     """``codecs.encode(text, "latin1")``: how old protocols write bytes."""
 
-    __slots__ = ("parts",)
-
     def __new__(cls, text: Any, encoding: Any = "latin1") -> Any:
         if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
             raise pickle.UnpicklingError("codecs.encode is admitted for latin1 text only")

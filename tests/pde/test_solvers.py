@@ -5,22 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.io import loadmat
+from scipy.optimize import brentq
 
-from dcnn.pde import pdebench
+from dcnn.pde import pdebench, problems
+from dcnn.pde.problems.advection import moved_profile
 from dcnn.pde.sine_series import SineSeries
-from dcnn.pde.solvers import (
-    SOD,
-    riemann,
-    shifted,
-    solve_allen_cahn,
-    solve_burgers,
-    solve_cavity,
-    solve_diffusion_reaction,
-    solve_euler,
-)
-from dcnn.pde.solvers.euler import conserved, hllc, primitive
-from dcnn.pde.solvers.fitzhugh_nagumo import laplacian
-from dcnn.pde.solvers.riemann import star_state
+from dcnn.pde.solution import Array
+from dcnn.pde.solvers.cavity import solve_cavity
+from dcnn.pde.solvers.cole_hopf import solve_burgers
+from dcnn.pde.solvers.euler import conserved, hllc, primitive, solve_euler
+from dcnn.pde.solvers.fitzhugh_nagumo import laplacian, solve_diffusion_reaction
+from dcnn.pde.solvers.spectral import solve_allen_cahn
 
 SHARED = Path(__file__).parents[3] / "shared/data/pde"
 
@@ -42,14 +37,74 @@ def relative(a: np.ndarray, b: np.ndarray) -> float:
 # ---- advection ------------------------------------------------------------------------------------------------
 
 
-def test_shift_returns_after_one_period():
-    x, profile = np.linspace(0, 1, 64, endpoint=False), lambda x: np.sin(2 * np.pi * x) + np.cos(6 * np.pi * x)
-    u = shifted(profile, x, np.array([0.0, 2.5, 5.0]), speed=0.2)
-    np.testing.assert_allclose(u[:, 2], u[:, 0], atol=1e-13)
-    np.testing.assert_allclose(u[:, 1], profile(x - 0.5), atol=1e-13)
+def test_a_profile_moves_and_returns_after_one_period():
+    problem = problems.get("advection")
+    moved = moved_profile(problem, speed=0.5)  # to t = 2
+    x, u = moved.grid["x"], moved.fields["u"]
+    np.testing.assert_allclose(u[:, -1], u[:, 0], atol=1e-12)
+    np.testing.assert_allclose(u[:, 100], problem.profile(x - 0.5), atol=1e-12)
 
 
 # ---- compressible flow ----------------------------------------------------------------------------------------
+
+# The exact solution of the Riemann problem of gas dynamics (Toro, *Riemann Solvers*, ch. 4).
+State = tuple[float, float, float]  # density, velocity, pressure
+
+SOD: tuple[State, State] = ((1.0, 0.0, 1.0), (0.125, 0.0, 0.1))
+
+
+def star_state(left: State, right: State, gamma: float) -> tuple[float, float]:
+    """Pressure and velocity between the two outer waves."""
+
+    def jump(p: float, state: State) -> float:
+        """Change of velocity across the wave that joins `state` to pressure p: shock or rarefaction."""
+        rho, _, p0 = state
+        if p > p0:
+            return (p - p0) * np.sqrt(2 / (rho * ((gamma + 1) * p + (gamma - 1) * p0)))
+        sound = np.sqrt(gamma * p0 / rho)
+        return 2 * sound / (gamma - 1) * ((p / p0) ** ((gamma - 1) / (2 * gamma)) - 1)
+
+    def mismatch(p: float) -> float:
+        return jump(p, left) + jump(p, right) + right[1] - left[1]
+
+    highest = max(left[2], right[2])
+    while mismatch(highest) < 0:
+        highest *= 2
+    p = brentq(mismatch, 1e-14 * highest, highest, xtol=1e-15, rtol=1e-14)
+    return p, 0.5 * (left[1] + right[1] + jump(p, right) - jump(p, left))
+
+
+def riemann(left: State, right: State, speed: Array, gamma: float = 1.4) -> tuple[Array, Array, Array]:
+    """Density, velocity and pressure at x/t = `speed` of two states that met at x = 0, t = 0."""
+    p, u = star_state(left, right, gamma)
+    on_left = speed < u
+    # The right half is the mirror image of the left half.
+    from_left = _half(left, p, u, speed, gamma)
+    mirrored = _half((right[0], -right[1], right[2]), p, -u, -speed, gamma)
+    from_right = (mirrored[0], -mirrored[1], mirrored[2])
+    rho, v, pressure = (np.where(on_left, a, b) for a, b in zip(from_left, from_right, strict=True))
+    return rho, v, pressure
+
+
+def _half(state: State, p: float, u: float, speed: Array, gamma: float) -> tuple[Array, Array, Array]:
+    """The solution left of the contact."""
+    rho, v, p0 = state
+    sound = np.sqrt(gamma * p0 / rho)
+    if p > p0:  # shock
+        ratio, g = p / p0, (gamma - 1) / (gamma + 1)
+        front = v - sound * np.sqrt((gamma + 1) / (2 * gamma) * ratio + (gamma - 1) / (2 * gamma))
+        behind = rho * (ratio + g) / (g * ratio + 1)
+        ahead = speed < front
+        return np.where(ahead, rho, behind), np.where(ahead, v, u), np.where(ahead, p0, p)
+    behind = rho * (p / p0) ** (1 / gamma)
+    head, tail = v - sound, u - np.sqrt(gamma * p / behind)
+    inside = np.clip(speed, head, tail)  # constant states on both sides of the fan continue its edges
+    fan = 2 / (gamma + 1) + (gamma - 1) / ((gamma + 1) * sound) * (v - inside)
+    return (
+        rho * fan ** (2 / (gamma - 1)),
+        2 / (gamma + 1) * (sound + (gamma - 1) / 2 * v + inside),
+        p0 * fan ** (2 * gamma / (gamma - 1)),
+    )
 
 
 @pytest.mark.parametrize(

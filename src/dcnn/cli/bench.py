@@ -130,17 +130,11 @@ def data(
     config = resolve(file, None, ["training.steps=1", *(overrides or [])], model=model)
     with progress("dcnn bench data", "steps") as show:
         found = measure_data(config.to_dict(), [int(word) for word in workers.split(",")], steps, show)
-    text = json.dumps({"results": found, "machine": platform.processor(), "torch": torch.__version__}, indent=2)
-    if output is not None:
-        output.write_text(text + "\n")
-    if as_json:
-        typer.echo(text)
-        return
     table = Table("workers", "s before", "step ms", "waiting ms", "share waiting", "peak MB", title=f"frames of {file}")
     for row in found:
         times = [f"{row[name]:.2f}" for name in ("cpu_seconds_before_first_step", "step_ms", "waiting_ms")]
         table.add_row(str(row["workers"]), *times, f"{100 * row['waiting_share']:.1f} %", f"{row['peak_mb']:.0f}")
-    Console().print(table)
+    _write(found, output, as_json, table)
 
 
 def _check_conditions(threads: int, clock: str) -> None:

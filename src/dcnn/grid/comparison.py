@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dcnn.errors import InputError
 from dcnn.grid.cells import GridCell
 from dcnn.results import resolve
+from dcnn.train.config import BUDGET
 
 #: What is compared if nothing is said, for each kind of run.
 RECIPES = {"atoms": ("original", "paper", "standard", "best"), "pde": ("original", "paper", "best")}
-BUDGETS = ("epochs", "steps", "minutes")
 
 
 def budget_words(overrides: Sequence[str], epochs: int | None, minutes: float | None) -> list[str]:
@@ -21,7 +21,7 @@ def budget_words(overrides: Sequence[str], epochs: int | None, minutes: float | 
     """
     options = {"--epochs": ("epochs", epochs), "--minutes": ("minutes", minutes)}
     given = [option for option, (_, value) in options.items() if value is not None]
-    words = [word for word in overrides if word.partition("=")[0] in {f"training.{name}" for name in BUDGETS}]
+    words = [word for word in overrides if word.partition("=")[0] in {f"training.{name}" for name in BUDGET}]
     if len(given) + len(words) > 1:
         raise InputError(f"{' and '.join([*given, *words])}: give one budget, epochs, steps or minutes")
     return [*overrides, *(f"training.{name}={value}" for name, value in options.values() if value is not None)]

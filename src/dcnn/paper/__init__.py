@@ -1,7 +1,7 @@
 """The paper's tables and figures: its numbers, one definition each, and what our runs say beside them."""
 
-from dcnn.paper.definitions import EXPERIMENTS, MOLECULES, SCALES, Experiment, get
-from dcnn.paper.outcome import agreement, identifying, rows, terms, to_dict
+from dcnn.paper.definitions import EXPERIMENTS, get
+from dcnn.paper.outcome import agreement, rows, terms, to_dict
 from dcnn.paper.plan import Options, Plan, plan
 from dcnn.paper.published import published
 from dcnn.results.metrics import ENERGY, FORCES
@@ -10,14 +10,10 @@ __all__ = [
     "ENERGY",
     "EXPERIMENTS",
     "FORCES",
-    "MOLECULES",
-    "SCALES",
-    "Experiment",
     "Options",
     "Plan",
     "agreement",
     "get",
-    "identifying",
     "plan",
     "published",
     "rows",

@@ -14,7 +14,6 @@ from dcnn.errors import InputError, unknown
 from dcnn.grid.cells import GridCell
 from dcnn.paper import sources as files
 from dcnn.paper.definitions import MOLECULES, SCALES, Experiment
-from dcnn.paper.published import numbers
 from dcnn.pde.recipes import PDE
 from dcnn.results import as_config
 from dcnn.train.config import merge
@@ -94,7 +93,7 @@ def _molecules(experiment: Experiment, options: Options) -> tuple[list[GridCell]
     resized = varied is not None and varied.key == "data.train"
     cells, words = [], []
     for name in names:
-        wanted = [v for v in values if not (resized and scale == "paper") or v * 1.25 <= _conformations(name)]  # type: ignore[operator]
+        wanted = [v for v in values if not (resized and scale == "paper") or v * 1.25 <= files.conformations(name)]  # type: ignore[operator]
         most = int(max(v for v in wanted if v is not None)) if resized else None
         source = _smoke(name, most) if scale == "smoke" else None
         for value in wanted:
@@ -228,10 +227,6 @@ def _chosen(kind: str, given: tuple[str, ...] | None, default: Sequence[str], va
         if name not in names:
             raise unknown(kind, name, names)
     return given
-
-
-def _conformations(name: str) -> int:
-    return numbers()["molecules"][name]["conformations"]
 
 
 def _words(budget: dict[str, Any]) -> str:

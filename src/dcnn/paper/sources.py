@@ -81,7 +81,7 @@ def _paper_split(name: str, places: Sequence[Path], train: int) -> Source:
             continue
         data = {"path": str(file), **_labels(file), "train": train, "validation": part, "test": part}
         words = f"MD17 ({file.name})"
-        lists = _index_lists(name, train, places) if _count(file) == _conformations(name) else None
+        lists = _index_lists(name, train, places) if _count(file) == conformations(name) else None
         if lists is not None:
             return Source({**data, "split": str(lists)}, f"{words}, the authors' index lists")
         return Source(data, words)
@@ -144,7 +144,8 @@ def _count(file: Path) -> int:
         return len(arrays["energies" if "energies" in arrays.files else "E"])
 
 
-def _conformations(name: str) -> int:
+def conformations(name: str) -> int:
+    """How many frames the trajectory of a molecule has."""
     return numbers()["molecules"][name]["conformations"]
 
 

@@ -13,7 +13,7 @@ is dcnn's own: steady problems, ordinary equations, several fields in 1-D.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +116,6 @@ class Samples(Sequence[Solution]):
             if bad:
                 raise InputError(f"{self.path}: sample {number}, field {name!r}: {bad} values are NaN or infinite")
         return found
-
-    def __iter__(self) -> Iterator[Solution]:
-        return (self[i] for i in range(len(self)))
 
     def _flat(self, index: int) -> Solution:
         if self._names[0].startswith("fields/"):

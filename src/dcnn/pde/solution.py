@@ -46,7 +46,7 @@ class Solution:
         """The fields at :meth:`points`, (N, fields)."""
         return np.stack([f.ravel() for f in self.fields.values()], axis=1)
 
-    def at(self, axis: str, index: slice) -> Solution:
+    def at(self, axis: str, index: slice | np.ndarray) -> Solution:
         """The part of the solution with `index` on `axis`, e.g. ``at("t", slice(-20, None))``."""
         cut = tuple(index if name == axis else slice(None) for name in self.grid)
         return replace(

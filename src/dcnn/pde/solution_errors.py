@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dcnn.auditing import is_constant
 from dcnn.pde.network import PdeNetwork
 from dcnn.pde.solution import Array, Solution
 from dcnn.pde.windows import Windows
@@ -106,8 +105,3 @@ def thinned(reference: Solution, most: int) -> Solution:
     for axis in space:
         reference = reference.at(axis, slice(None, None, stride))
     return reference
-
-
-def collapsed(network: nn.Module, points: Tensor) -> bool:
-    """Whether the audit's DC901 finds the fields to be constants over the points."""
-    return is_constant(network, points)

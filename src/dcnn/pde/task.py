@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dcnn.auditing import Audit, Finding
+from dcnn.auditing import Audit, Finding, is_constant
 from dcnn.auditing import audit as run_audit
 from dcnn.losses import Term, Weighting, term_values
 from dcnn.pde.ansatz import check_ansatz
@@ -26,7 +26,7 @@ from dcnn.pde.points import PointGroup, Points, draw, gather
 from dcnn.pde.problem import Collocation, Problem
 from dcnn.pde.sampling import generator, where_large
 from dcnn.pde.solution import Solution
-from dcnn.pde.solution_errors import collapsed, errors_over
+from dcnn.pde.solution_errors import errors_over
 from dcnn.pde.term_scales import term_units
 from dcnn.pde.windows import Windows
 from dcnn.train.run import Run
@@ -257,7 +257,7 @@ class PdeTask:
         found |= {f"parameter_{name}": float(value.detach()) for name, value in self.problem.unknowns.items()}
         if split == "test":
             found["terms"] = {name: float(value) for name, value in values.items()}
-            found["collapsed"] = collapsed(network, fresh.interior)
+            found["collapsed"] = is_constant(network, fresh.interior)
             found |= {f"parameter_{name}_interval": width for name, width in self._intervals(network).items()}
         return found
 

@@ -67,7 +67,7 @@ class Chart:
     # ---- marks ----------------------------------------------------------------------------------------------------
 
     def line(self, x: ArrayLike, y: ArrayLike, colour: int = 0, label: str = "", style: str = "line") -> None:
-        """A polyline; `style` is line, dashed or thin."""
+        """A polyline; `style` is line, dashed or reference."""
         self._add(style, x, y, colour, label)
 
     def points(self, x: ArrayLike, y: ArrayLike, colour: int = 0, label: str = "", style: str = "dot") -> None:

@@ -67,19 +67,13 @@ def _grid(task: PdeTask) -> Solution:
         several = len(axes) - len(problem.ranges) > 2
         found = Solution({k: v[:: MOST_POINTS // 2] if several and k == "t" else v for k, v in axes.items()}, {})
     for axis in problem.ranges:
-        found = _taken(found, axis, np.array([len(found.grid[axis]) // 2]))
+        found = found.at(axis, np.array([len(found.grid[axis]) // 2]))
     few = TIMES if len(found.grid) - len(problem.ranges) > 2 else MOST_POINTS
     for axis, values in found.grid.items():
         most = few if axis == "t" else MOST_POINTS
         if len(values) > most:
-            found = _taken(found, axis, np.unique(np.linspace(0, len(values) - 1, most).round().astype(int)))
+            found = found.at(axis, np.unique(np.linspace(0, len(values) - 1, most).round().astype(int)))
     return found
-
-
-def _taken(solution: Solution, axis: str, rows: np.ndarray) -> Solution:
-    number = list(solution.grid).index(axis)
-    grid = {name: values[rows] if name == axis else values for name, values in solution.grid.items()}
-    return Solution(grid, {name: np.take(values, rows, number) for name, values in solution.fields.items()})
 
 
 def _residuals(task: PdeTask, points: Array) -> dict[str, Array]:

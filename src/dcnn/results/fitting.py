@@ -107,7 +107,8 @@ def fit_committee(
     folder = Path(folder) if folder is not None else new_folder(config)
     found = []
     for number in range(members):
-        own, run = config_with_seed(config, config.seed + number), Run(folder / f"member-{number}")
+        own = cast(RunConfig, parse({**config.to_dict(), "seed": config.seed + number}))
+        run = Run(folder / f"member-{number}")
         if run.config_file.exists():
             if run.config_values() != own.to_dict():
                 raise InputError(f"{run.folder}: holds a run of another configuration; name another folder")
@@ -115,11 +116,6 @@ def fit_committee(
         else:
             found.append(fit_config(own, run.folder, console=console))
     return found
-
-
-def config_with_seed(config: RunConfig, seed: int) -> RunConfig:
-    """The same configuration with another seed."""
-    return cast(RunConfig, parse({**config.to_dict(), "seed": seed}))
 
 
 def _check_larger(run: Run, settings: Training) -> None:

@@ -17,7 +17,7 @@ from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Hard, Problem
 from dcnn.pde.problems._grids import cell_centres
 from dcnn.pde.solution import Solution
-from dcnn.pde.solvers import solve_allen_cahn
+from dcnn.pde.solvers.spectral import solve_allen_cahn
 from dcnn.pde.waves import random_waves
 
 

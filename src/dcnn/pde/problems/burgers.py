@@ -16,7 +16,7 @@ from dcnn.pde.problem import Hard, Problem
 from dcnn.pde.problems._grids import cell_centres
 from dcnn.pde.sine_series import SineSeries, random_coefficients
 from dcnn.pde.solution import Solution
-from dcnn.pde.solvers import solve_burgers
+from dcnn.pde.solvers.cole_hopf import solve_burgers
 
 
 class Burgers(Problem):

@@ -15,7 +15,7 @@ from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.problems._grids import cell_centres, file_sample, starting_points
 from dcnn.pde.solution import Solution
-from dcnn.pde.solvers import solve_euler
+from dcnn.pde.solvers.euler import solve_euler
 from dcnn.pde.waves import random_waves
 
 

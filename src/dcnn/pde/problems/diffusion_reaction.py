@@ -18,7 +18,7 @@ from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Collocation, Hard, Problem
 from dcnn.pde.problems._grids import cell_centres, file_sample, starting_points
 from dcnn.pde.solution import Array, Solution
-from dcnn.pde.solvers import solve_diffusion_reaction
+from dcnn.pde.solvers.fitzhugh_nagumo import solve_diffusion_reaction
 
 
 class DiffusionReaction(Problem):

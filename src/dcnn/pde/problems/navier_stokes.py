@@ -11,7 +11,7 @@ from dcnn.pde.conditions import Condition, Sampled
 from dcnn.pde.named_field import Field
 from dcnn.pde.problem import Problem
 from dcnn.pde.solution import Solution
-from dcnn.pde.solvers import solve_cavity
+from dcnn.pde.solvers.cavity import solve_cavity
 
 
 class NavierStokes(Problem):
