@@ -29,6 +29,15 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} {shown}{hint} Valid: {', '.join(names)}")
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of somebody else's code says, without the lines after the first.
+
+    >>> first_line(ValueError("too small\\nat line 3")), first_line(AssertionError())
+    ('too small', '')
+    """
+    return (str(error).strip().splitlines() or [""])[0]
+
+
 @contextmanager
 def needs_extra(name: str) -> Iterator[None]:
     """Around imports that only an extra of the package brings: says what to install if one is missing."""

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -409,3 +410,13 @@ def test_dcnn_audit_is_one_function():
     assert not hasattr(dcnn.audit, "__path__")
     with pytest.raises(ModuleNotFoundError):
         __import__("dcnn.audit")
+
+
+def test_a_check_that_fails_without_a_word_is_left_out(monkeypatch):
+    def fails(*_: object) -> Iterator[None]:
+        raise AssertionError
+        yield
+
+    monkeypatch.setattr("dcnn.auditing.normalization_findings", fails)
+    report = audit(nn.Linear(2, 1), torch.rand(8, 2))
+    assert any("AssertionError" in reason for reason in report.skipped.values())

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
-from dcnn.errors import InputError
+from dcnn.errors import InputError, first_line
 from dcnn.torch_internals import uncompiled
 
 _CONCENTRATION = 10.0  # 2 to 8 is usual for tanh, SiLU and ReLU, 20 layers deep
@@ -167,25 +167,20 @@ def _visit(model: nn.Module, sample: Any, see: Callable[[str, nn.Linear, Tensor,
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # the fused attention has no forward derivative
     try:
-        with torch.no_grad(), _evaluating(model), sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
+        with torch.no_grad(), evaluating(model), sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
             args, kwargs = _call_with(model, _with_directions(sample))
             model(*args, **kwargs)
     except InputError:
         raise
-    except NotImplementedError as error:
-        raise InputError(
-            f"the derivative of {type(model).__name__} cannot be followed: {_first_line(error)}"
-        ) from error
     except Exception as error:  # the user's model on the user's sample may fail in any way
-        raise InputError(f"{type(model).__name__} cannot be called with this sample: {_first_line(error)}") from error
+        reason, name = f"{type(error).__name__}: {first_line(error)}", type(model).__name__
+        if isinstance(error, NotImplementedError):
+            raise InputError(f"the derivative of {name} cannot be followed: {reason}") from error
+        raise InputError(f"{name} cannot be called with this sample: {reason}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
         for handle in handles:
             handle.remove()
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
 
 
 def _call_with(model: nn.Module, sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -207,10 +202,11 @@ def _with_directions(sample: Any) -> Any:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, then every module's own mode again: dropout off, running statistics untouched."""
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
+    modes = [(module, module.training) for module in model.modules()]
+    for module, _ in modes:
+        module.training = False  # exported modules refuse .eval()
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""tanh for steps that are traced and compiled (``dcnn.train.compiled``).
+"""tanh for steps that are traced and compiled (``dcnn.train.compiling``).
 
 The compiler's own tanh takes four times as long as torch's and is evaluated again wherever a derivative needs it. Here
 all derivatives are polynomials of the one result.

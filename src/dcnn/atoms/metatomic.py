@@ -20,7 +20,7 @@ from dcnn.atoms.batching import collate
 from dcnn.atoms.export import atom_by_atom, inputs, is_additive, padded_batch
 from dcnn.atoms.potential import Potential
 from dcnn.atoms.structures import Structure
-from dcnn.errors import DcnnError, InputError, needs_extra
+from dcnn.errors import DcnnError, InputError, first_line, needs_extra
 from dcnn.safe_files import written_beside
 from dcnn.torch_internals import functions_as_operations, scripted_module
 
@@ -186,8 +186,7 @@ def export_metatomic(potential: Potential, path: str | Path, examples: Sequence[
         try:
             model.save(str(temporary))
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(f"{name} cannot be written as TorchScript: {reason}") from None
+            raise InputError(f"{name} cannot be written as TorchScript: {first_line(error)}") from None
     return {"network": name, "cutoff_A": potential.cutoff, "interaction_range_A": reach, "format": "metatomic"}
 
 

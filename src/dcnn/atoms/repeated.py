@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.fx import GraphModule
 
 from dcnn.atoms.atoms_batch import AtomsBatch
+from dcnn.errors import first_line
 from dcnn.torch_internals import recorded
 from dcnn.train.compiling import compiled, expected_seconds
 from dcnn.train.flatten import flattened, parts_made, rebuilt
@@ -95,7 +96,7 @@ class Repeated:
                 traced, inputs, inputs[0], False, lambda ready: self._is_right(ready(*inputs), expected)
             )
         except Exception as error:  # no compiler, its code is wrong, or an operation that cannot be traced
-            self.log.warning("compiled potential: not possible, going on without (%s)", str(error).split("\n")[0])
+            self.log.warning("compiled potential: not possible, going on without (%s)", first_line(error))
             self.failed = True
 
     def _is_right(self, found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> bool:

@@ -20,7 +20,7 @@ from dcnn.auditing.layer_signal import measured_layers, signal_findings
 from dcnn.auditing.measured_copy import copied, zero_weights
 from dcnn.auditing.normalization_checks import normalization_findings
 from dcnn.auditing.op_recorder import recorded
-from dcnn.errors import InputError
+from dcnn.errors import InputError, first_line
 
 __all__ = [
     "CODES",
@@ -80,7 +80,7 @@ def audit(
         except InputError:
             raise
         except Exception as error:  # the user's code runs in every check and may fail in any way
-            skipped[what] = f"could not be measured: {type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+            skipped[what] = f"could not be measured: {type(error).__name__}: {first_line(error)[:200]}"
 
     record, y = recorded(double, seen.predict, seen.x)
     zeros = zero_weights(model) if isinstance(model, nn.Module) else []
@@ -156,7 +156,7 @@ def _prepared(
     except InputError:
         raise
     except Exception:
-        reason = f"{type(first).__name__}: {str(first).strip().splitlines()[0] if str(first).strip() else ''}"
+        reason = f"{type(first).__name__}: {first_line(first)}"
         raise InputError(
             f"audit: the model does not run on this sample ({reason}). Pass the sample as the model takes it: a "
             "tensor, a tuple of arguments, or a dictionary of arguments by name"

@@ -14,7 +14,7 @@ from dcnn.auditing.activation_checks import FEW, derivative
 from dcnn.auditing.differentiable_sample import DifferentiableSample
 from dcnn.auditing.findings import Finding
 from dcnn.auditing.op_recorder import Record, recorded
-from dcnn.errors import InputError
+from dcnn.errors import InputError, first_line
 
 NOT_THE_GRADIENT = {torch.float64: 1e-4, torch.float32: 0.05}  # relative to the derivative along the same direction
 STEPS = {torch.float64: (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7), torch.float32: (0.1, 3e-2, 1e-2, 3e-3, 1e-3)}
@@ -131,7 +131,7 @@ def trainable_findings(model: nn.Module, sample: DifferentiableSample, order: in
                 weights = [p for p in model.parameters() if p.requires_grad and p.is_floating_point()]
                 torch.autograd.grad(g.square().sum(), [*weights, x], allow_unused=True)
         except RuntimeError as error:
-            return str(error).strip().split("\n")[0]
+            return first_line(error)
         return None
 
     failure = attempt() if order >= 1 else None

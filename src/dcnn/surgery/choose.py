@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from dcnn.activations import Activation
+from dcnn.activations.init import evaluating
 from dcnn.errors import unknown
 from dcnn.surgery.functional import CallPlace
-from dcnn.surgery.fx_trace import UntraceableError, arguments, evaluating, is_builtin, trace
+from dcnn.surgery.fx_trace import UntraceableError, arguments, is_builtin, trace
 from dcnn.surgery.places import Slot, untouched
 
 Place = Slot | CallPlace

@@ -11,10 +11,11 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from dcnn.activations import Activation
+from dcnn.activations.init import evaluating
 from dcnn.surgery import recognise
 from dcnn.surgery.forward_source import read_source
 from dcnn.surgery.functional import CallPlace
-from dcnn.surgery.fx_trace import UntraceableError, arguments, evaluating, is_builtin, trace
+from dcnn.surgery.fx_trace import UntraceableError, arguments, is_builtin, trace
 from dcnn.surgery.places import Slot, held
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

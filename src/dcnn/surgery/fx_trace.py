@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, fx, nn
+
+from dcnn.errors import first_line
 
 
 class UntraceableError(Exception):
@@ -69,8 +70,7 @@ def trace(
     except UntraceableError:
         raise
     except Exception as error:  # the user's forward runs on symbols and may fail in any way
-        first_line = str(error).strip().split("\n")[0]
-        raise UntraceableError(f"torch.fx cannot trace it ({type(error).__name__}: {first_line})") from error
+        raise UntraceableError(f"torch.fx cannot trace it ({type(error).__name__}: {first_line(error)})") from error
 
 
 def arguments(module: nn.Module) -> tuple[list[str], dict[str, Any]]:
@@ -79,19 +79,6 @@ def arguments(module: nn.Module) -> tuple[list[str], dict[str, Any]]:
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     required = [p.name for p in named if p.default is p.empty]
     return required, {p.name: p.default for p in named if p.default is not p.empty}
-
-
-@contextmanager
-def evaluating(model: nn.Module, training: bool = False) -> Iterator[None]:
-    """The model in eval mode (or in train mode), each module's own mode restored afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    for module, _ in modes:
-        module.training = training
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def is_builtin(module: nn.Module) -> bool:

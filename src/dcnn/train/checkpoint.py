@@ -18,7 +18,7 @@ from dcnn.unpickle import check_pickle
 
 FORMAT_VERSION = 1
 
-# Each entry turns a checkpoint of that version into one of the next; old files are kept in tests/checkpoints.
+# Each entry turns a checkpoint of that version into one of the next; old files are kept in tests/kept.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.fx import GraphModule
 
+from dcnn.errors import first_line
 from dcnn.losses import Fixed, Term, Weighting, term_values
 from dcnn.torch_internals import Dropout, NormWithStatistics, recorded, recorded_for_any_size
 from dcnn.train.batch_statistics import has_formula, statistics_names, written_out
@@ -169,7 +170,7 @@ class GraphStep:
         try:
             return graph.evaluate(state, tensors, weights)
         except RuntimeError as error:
-            self.log.warning("%s: does not take this batch, going on without (%s)", self.name, _first_line(error))
+            self.log.warning("%s: does not take this batch, going on without (%s)", self.name, first_line(error))
             self.failed = True
             return self._usual(batch)(state, tensors, weights)
 
@@ -240,7 +241,7 @@ class GraphStep:
                 traced = _traced(self._usual(batch), state, tensors, weights, any_size)
             evaluate = self._ready(traced, (state, tensors, weights), any_size, is_right)
         except Exception as error:  # an operation that cannot be traced: torch has many words for it
-            self.log.warning("%s: not possible, going on without (%s)", self.name, _first_line(error))
+            self.log.warning("%s: not possible, going on without (%s)", self.name, first_line(error))
             self.made = GRAPHS
             return None
         self.seconds += self.clock() - began
@@ -267,7 +268,7 @@ class GraphStep:
             try:
                 return make()
             except Exception as error:  # torch has many words for it, too
-                self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
+                self.log.warning("compiled step: not possible, going on with a traced one (%s)", first_line(error))
                 self.compiled = False
         if not is_right(evaluate):
             raise RuntimeError("it differs from the usual one")
@@ -297,7 +298,7 @@ class GraphStep:
         try:
             self.graphs[awaited.kind] = replace(graph, evaluate=awaited.make())
         except Exception as error:
-            self.log.warning("compiled step: not possible, going on with a traced one (%s)", _first_line(error))
+            self.log.warning("compiled step: not possible, going on with a traced one (%s)", first_line(error))
             self.compiled = False
         self.seconds += self.clock() - began
 
@@ -329,10 +330,6 @@ def _weights(values: tuple[float, ...], dtype: torch.dtype) -> Tensor:
 
 def _sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(size for tensor in tensors for size in tensor.shape)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
 
 
 def _laid_out_as(parameter: Tensor, gradient: Tensor | None) -> Tensor | None:

@@ -45,7 +45,7 @@ class QuasiNewton(torch.optim.Optimizer):
         weights = begin = torch.cat([p.detach().reshape(-1) for p in self._all])
 
         def evaluate(at: Tensor) -> tuple[Tensor, Tensor]:
-            self._assign(at)
+            assign(self._all, at)
             with torch.enable_grad():
                 loss = closure()
             slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._all]
@@ -80,14 +80,11 @@ class QuasiNewton(torch.optim.Optimizer):
             if float(y @ s) > EPS * float(y.norm() * s.norm()):
                 self.learn(memory, s, y, -trial.length * gradient)
             weights, gradient = weights + s, new
-        self._assign(weights)
+        assign(self._all, weights)
         if not (math.isfinite(float(loss)) and bool(torch.isfinite(weights).all())):
-            self._assign(begin)
+            assign(self._all, begin)
             memory.clear()
         return first
-
-    def _assign(self, flat: Tensor) -> None:
-        assign(self._all, flat)
 
 
 @torch.no_grad()

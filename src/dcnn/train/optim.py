@@ -36,18 +36,15 @@ class MovingAverage:
     """θ̄ ← d·θ̄ + (1 − d)·θ after every step, with d = min(decay, (1 + n)/(10 + n)) so that early steps count.
 
     >>> net = nn.Linear(1, 1, bias=False)
-    >>> average = MovingAverage(net, decay=0.5)
     >>> with torch.no_grad(): _ = net.weight.fill_(1.0)
-    >>> average.reset(net); _ = net.weight.data.fill_(3.0); average.update(net)
+    >>> average = MovingAverage(net, decay=0.5)
+    >>> _ = net.weight.data.fill_(3.0); average.update(net)
     >>> with average.applied_to(net): round(net.weight.item(), 3)   # d = min(0.5, 2/11)
     2.636
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay, self.updates = decay, 0
-        self.reset(network)
-
-    def reset(self, network: nn.Module) -> None:
         self.mean = [parameter.detach().clone() for parameter in network.parameters()]
 
     @torch.no_grad()

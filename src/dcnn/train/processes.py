@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dcnn.errors import DcnnError, InputError, needs_extra
+from dcnn.errors import DcnnError, InputError, first_line, needs_extra
 from dcnn.train.config import Training
 from dcnn.train.interrupt import Interrupted, watching_for_stop
 
@@ -74,8 +74,8 @@ def make_fabric(settings: Training, folder: Path) -> Any:
             loggers=make_loggers(settings.loggers, folder),
         )
     except (RuntimeError, ValueError) as error:  # Lightning has a sentence for each device that is not there
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"training.accelerator={settings.accelerator}, devices={settings.devices}: {reason}") from None
+        given = f"training.accelerator={settings.accelerator}, devices={settings.devices}"
+        raise InputError(f"{given}: {first_line(error)}") from None
 
 
 def starts_processes(settings: Training) -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 from dcnn.atoms.structures import full_stress
 from dcnn.errors import InputError
 
-FIELDS = ("energy", "forces", "stress", "virial")
 _LOOKS_LIKE = {
     "energy": re.compile(r"energ|toten|(^|_)e(_?(tot|dft|0))?$", re.IGNORECASE),
     "forces": re.compile(r"forces?($|_)|gradient", re.IGNORECASE),
