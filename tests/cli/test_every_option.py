@@ -261,6 +261,7 @@ COMMANDS = {
             "seeds": ["--seeds", "1"],
             "fidelity": ["--fidelity", "scripts"],
             "minutes": ["--minutes", "7"],
+            "steps": None,  # below
             "jobs": ["--jobs", "1"],
             "data": ["--data", "lmdb"],
             "output": ["-o", "elsewhere"],
@@ -612,6 +613,8 @@ def test_no_option_is_left_out(name):
         ("reproduce", ["table2", "--molecules", "ethanol"], "has no molecules"),
         ("reproduce", ["table3", "--models", "schnet"], "is a PDE"),
         ("reproduce", ["table1", "--minutes", "0"], r"training\.minutes"),
+        ("reproduce", ["table3", "--scale", "small", "--steps", "9"], "--steps 9: for --scale long"),
+        ("reproduce", ["table3", "--scale", "long", "--minutes", "1"], "goes by steps; leave --minutes out"),
         ("train", ["demo", "training.minutes=0"], r"training\.minutes"),
         ("train", ["demo", "training.minutes=1", "training.epochs=3"], "only one of them can be meant"),
         ("train", ["demo", "seed=1", "seed=2"], "only one of them can be meant"),
@@ -627,13 +630,16 @@ def test_what_would_be_ignored_is_refused(name, arguments, message, tmp_path, mo
 
 
 def test_options_that_stand_alone(tmp_path, monkeypatch):
-    """--yes starts what --scale paper prices; --samples, --seed, --resolution make other files; npt has a pressure."""
+    """--yes and --steps are of one scale; --samples, --seed and --resolution make other files; npt has a pressure."""
     npt = ["runs/a", "--steps", "2", "--ensemble", "npt"]
     assert observe("md", npt, tmp_path, monkeypatch) != observe("md", [*npt, "--pressure", "1"], tmp_path, monkeypatch)
     with pytest.raises(Exception, match="start with --yes"):
         observe("reproduce", ["table3", "--scale", "paper"], tmp_path, monkeypatch)
     asked, _, _ = observe("reproduce", ["table3", "--scale", "paper", "--yes"], tmp_path, monkeypatch)
     assert len(asked[0][0]) == 4
+    long = ["table3", "--scale", "long"]
+    usual, fewer = (observe("reproduce", [*long, *more], tmp_path, monkeypatch) for more in ([], ["--steps", "9"]))
+    assert usual != fewer
     line = ["advection", "-o", "a.hdf5"]
     changes = ([], ["--samples", "2"], ["--seed", "3"], ["--resolution", "64"])
     seen = []
