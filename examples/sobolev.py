@@ -11,6 +11,8 @@ from torch import nn
 
 import dcnn
 
+KINDS = ("as is", "+ scale", "+ denormalize", "+ swap")
+
 
 def potential(p):
     return torch.sin(3 * p[:, :1]) * torch.cos(2 * p[:, 1:]) + 0.5 * p[:, :1] * p[:, 1:] - 4e5
@@ -26,28 +28,32 @@ def network(kind):
     return net
 
 
-def main(steps=1500, seeds=3):
+def points():
     x = torch.rand(320, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
-    labels = dcnn.derivatives.partials(potential, x, ["", "x", "y"])
-    print(
-        dcnn.audit(
-            network("as is"), x.float(), labels={"y": labels[""], "dy/dx": labels["x"]}, target_error={"y": 1e-3}
-        )
-    )
+    return x, dcnn.derivatives.partials(potential, x, ["", "x", "y"])
+
+
+def measured(kind, steps=1500, seeds=3):
+    """Test errors of y and dy/dx, a row a seed, and those of the mean as prediction."""
+    x, labels = points()
+    runs = []
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        settings, folder = {"scale": kind != "as is"}, tempfile.mkdtemp()
+        run = dcnn.fit(network(kind), f"{folder}/run", x=x, labels=labels, steps=steps, seed=seed, settings=settings)
+        runs.append([run.test["rmse_value"], run.test["rmse_x"]])
+    return torch.tensor(runs), [run.test["constant_rmse_value"], run.test["constant_rmse_x"]]
+
+
+def main(steps=1500, seeds=3):
+    x, labels = points()
+    wanted = {"y": labels[""], "dy/dx": labels["x"]}
+    print(dcnn.audit(network("as is"), x.float(), labels=wanted, target_error={"y": 1e-3}))
     print(f"{'':14} {'rms error of y':>24} {'rms error of dy/dx':>24}   ({seeds} seeds)")
-    for kind in ("as is", "+ scale", "+ denormalize", "+ swap"):
-        runs = []
-        for seed in range(seeds):
-            torch.manual_seed(seed)
-            settings, folder = {"scale": kind != "as is"}, tempfile.mkdtemp()
-            run = dcnn.fit(
-                network(kind), f"{folder}/run", x=x, labels=labels, steps=steps, seed=seed, settings=settings
-            )
-            runs.append([run.test["rmse_value"], run.test["rmse_x"]])
-        errors = torch.tensor(runs)
+    for kind in KINDS:
+        errors, constant = measured(kind, steps, seeds)
         columns = [f"{mean:.4g} ± {spread:.2g}" for mean, spread in zip(errors.mean(0), errors.std(0), strict=True)]
         print(f"{kind:14} {columns[0]:>24} {columns[1]:>24}")
-    constant = [run.test["constant_rmse_value"], run.test["constant_rmse_x"]]
     print(f"{'constant':14} {constant[0]:>24.4g} {constant[1]:>24.4g}   (the mean as prediction)")
 
 

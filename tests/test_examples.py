@@ -47,9 +47,10 @@ def test_active_learning_adds_frames_that_the_engine_labels(tmp_path):
 
 
 @pytest.mark.slow
-def test_options_show_where_an_integrated_activation_wins(capsys):
+def test_options_show_what_initialisation_is_worth_and_what_normalization_costs(capsys):
     load("options").main(steps=250, seeds=2)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     greeks = {" ".join(row[:-6]): float(row[-3]) for row in rows}
-    assert greeks["IReLU, init_"] < greeks["SiLU, init_"]
+    assert greeks["IReLU, init_"] < greeks["IReLU"]
+    assert greeks["SiLU, init_"] < greeks["SiLU"] < greeks["ReLU"]
     assert greeks["ReLU + BatchNorm"] > 2 * greeks["ReLU"]

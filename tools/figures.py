@@ -1,5 +1,9 @@
-"""Draws the figures of docs/methods.md into docs/figures. Run: python tools/figures.py"""
+"""Draws the figures of docs/methods.md into docs/figures, and docs/sobolev.png of examples/sobolev.py.
 
+Run: python tools/figures.py      (two minutes, for the networks of the last)
+"""
+
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -12,7 +16,9 @@ from torch import nn
 
 import dcnn
 
-FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "figures"
+sys.path.insert(0, str(ROOT / "examples"))
 WIDTH, DEPTH = 64, 10
 
 
@@ -69,8 +75,25 @@ def float32() -> plt.Figure:
     return figure
 
 
+def sobolev() -> plt.Figure:
+    """What each step brings on y and dy/dx: means and spreads of three seeds, and the mean as prediction."""
+    import sobolev as example
+
+    found = {kind: example.measured(kind) for kind in example.KINDS}
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3), layout="constrained")
+    for column, (axis, name) in enumerate(zip(axes, ("y", "dy/dx"), strict=True)):
+        errors = [errors[:, column].numpy() for errors, _ in found.values()]
+        axis.bar(list(found), [e.mean() for e in errors], yerr=[e.std(ddof=1) for e in errors], color="#3a6ea5")
+        constant = found["+ swap"][1][column]
+        axis.axhline(constant, color="grey", linestyle=":", label="the mean as prediction")
+        axis.set(yscale="log", title=f"rms error of {name} on test points")
+    axes[0].legend(fontsize=8)
+    return figure
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     plt.rcParams["svg.hashsalt"] = "dcnn"  # the same file every time
     for draw in (activations, depth, float32):
         draw().savefig(FOLDER / f"{draw.__name__}.svg", metadata={"Date": None})
+    sobolev().savefig(ROOT / "docs" / "sobolev.png", dpi=120, metadata={"Software": None})

@@ -79,7 +79,7 @@ def test_a_run_lowers_its_loss_and_resumes_exactly(tmp_path, optimizer):
     ("change", "message"),
     [
         ({"loss": {"norm": "l1"}}, "needs fixed weights and the norm l2"),
-        ({"loss": {"weighting": "gradnorm"}}, "needs fixed weights"),
+        ({"loss": {"weighting": "uncertainty"}}, "needs fixed weights"),
         ({"training": {"stages": [{"optimizer": "gauss_newton"}]}}, "dtype: float64"),
         ({"network": {"batch_norm": True}}, "needs residuals of single points"),
     ],

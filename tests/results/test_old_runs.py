@@ -4,8 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from dcnn import atoms
+from dcnn.errors import InputError
 from dcnn.results import TrainedRun, resume_run
 
 KEPT = Path(__file__).parents[1] / "kept"
@@ -28,6 +30,19 @@ def test_an_old_run_goes_on(folder, tmp_path):
     (tmp_path / "run" / "result.json").unlink()
     result = resume_run(tmp_path / "run")
     assert (result.status, result.values["steps"]) == ("finished", TrainedRun.open(folder).values["steps"])
+
+
+def test_a_run_with_a_weighting_that_is_gone_opens_and_does_not_go_on(tmp_path):
+    shutil.copytree(KEPT / "v0.1" / "pde", tmp_path / "run")
+    config, last = tmp_path / "run" / "config.yaml", tmp_path / "run" / "checkpoints" / "last.ckpt"
+    config.write_text(config.read_text().replace("weighting: fixed", "weighting: softadapt"))
+    state = torch.load(last, weights_only=True)
+    state["weighting"]["weighting"] = "SoftAdapt"
+    torch.save(state, last)
+    assert TrainedRun.open(tmp_path / "run").evaluate()["nrmse"] > 0
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(InputError, match="state is of SoftAdapt"):
+        resume_run(tmp_path / "run")
 
 
 def test_an_old_potential_is_a_calculator():

@@ -442,7 +442,7 @@ class _Twice(nn.Module):
 @pytest.mark.parametrize(
     ("network", "weights", "reason"),
     [
-        (nn.Linear(1, 1), "softadapt", "depend on their values"),
+        (nn.Linear(1, 1), "uncertainty", "depend on their values"),
         (nn.BatchNorm1d(3, momentum=None), "fixed", "statistics"),
         (nn.InstanceNorm1d(3, track_running_stats=True), "fixed", "statistics"),
         (nn.Dropout(), "fixed", "dropout"),

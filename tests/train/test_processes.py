@@ -64,7 +64,7 @@ def test_all_processes_stop_when_the_loss_of_one_is_not_finite(tmp_path):
 
 
 def test_errors_of_other_processes_are_one_line(tmp_path):
-    values = heat(devices=2) | {"loss": {"weighting": "softadapt"}}
+    values = heat(devices=2) | {"loss": {"weighting": "uncertainty"}}
     with pytest.raises(InputError, match=r"^loss.weighting: weights that follow the terms need one process"):
         fit_config(values, tmp_path / "a")
     assert not (tmp_path / "a").exists()

@@ -49,7 +49,7 @@ def term_findings(
                 f"term {name!r}",
                 f"It supplies {norm / total:.2%} of the gradient (the others: {rest}), and not because the others have "
                 "been learnt: they hardly move the weights.",
-                "dcnn.LabelScale to give all labels one unit, or losses.weighting.get('gradnorm', terms)",
+                "dcnn.LabelScale to give all labels one unit, or other weights",
                 {"share": norm / total, "share_of_roots": roots[name] / total_root},
             )
     for (a, g), (b, h) in combinations(gradients.items(), 2):
@@ -62,6 +62,6 @@ def term_findings(
                 "warning",
                 f"terms {a!r} and {b!r}",
                 f"The cosine between their gradients is {cosine:.2f}: a step for one undoes the other.",
-                "losses.weighting.get('config', terms) makes a step that lowers both",
+                "often nothing: their sum may fall all the same; if one is not learnt, other weights",
                 {"cosine": cosine},
             )

@@ -1,21 +1,14 @@
 """Losses of named terms, and ways to weight them."""
 
 from dcnn.losses import weighting
-from dcnn.losses.gradients import NTK, ConFIG, GradNorm
-from dcnn.losses.history import ReLoBRaLo, SoftAdapt
 from dcnn.losses.interface import Fixed, Weighting
 from dcnn.losses.terms import Term, term_values
 from dcnn.losses.uncertainty import Uncertainty
 from dcnn.losses.weight_schedule import Schedule
 
 __all__ = [
-    "NTK",
-    "ConFIG",
     "Fixed",
-    "GradNorm",
-    "ReLoBRaLo",
     "Schedule",
-    "SoftAdapt",
     "Term",
     "Uncertainty",
     "Weighting",

@@ -40,8 +40,8 @@ class Weighting(ABC):
     ) -> Tensor:
         """The scalar to call ``backward`` on.
 
-        values: {name: scalar} of the terms computed at this step. parameters: what the gradients of the terms
-        are compared on. residuals: {name: tensor}, read by NTK only.
+        values: {name: scalar} of the terms computed at this step. parameters of the network, and residuals,
+        {name: tensor}, are for weightings that compare gradients; ours do not.
         """
 
     def parameters(self) -> list[nn.Parameter]:
@@ -59,14 +59,11 @@ class Weighting(ABC):
         return raw | {f"{name}_weighted": self.current[name] * v.detach() for name, v in values.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on as if never stopped, random numbers included."""
+        """Everything needed to go on as if never stopped."""
         saved: dict[str, Any] = {"weighting": type(self).__name__, "terms": list(self.terms)}
         for name in self.state:
             value = getattr(self, name)
-            if isinstance(value, torch.Generator):
-                saved[name] = value.get_state()
-            else:
-                saved[name] = value.detach().clone() if isinstance(value, Tensor) else deepcopy(value)
+            saved[name] = value.detach().clone() if isinstance(value, Tensor) else deepcopy(value)
         return saved
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -77,9 +74,7 @@ class Weighting(ABC):
             raise InputError("the saved state is of {} on {}, but this is {} on {}".format(*theirs, *ours))
         for name in self.state:
             value = getattr(self, name)
-            if isinstance(value, torch.Generator):
-                value.set_state(state[name].cpu())
-            elif isinstance(value, Tensor):
+            if isinstance(value, Tensor):
                 value.data.copy_(state[name])  # in place: the optimiser holds this very parameter
             else:
                 setattr(self, name, deepcopy(state[name]))
@@ -96,18 +91,8 @@ class Weighting(ABC):
         return found
 
 
-class Balanced(Weighting):
-    """Σ λᵢ wᵢ Lᵢ with the user's weights w and factors λ that a subclass computes once a step.
-
-    Calling ``combine`` again at the same step (a line search does) keeps the factors.
-    """
-
-    state: ClassVar[tuple[str, ...]] = ("factors", "step")
-
-    def __init__(self, terms: Sequence[Term]) -> None:
-        super().__init__(terms)
-        self.factors: dict[str, float] = {}
-        self.step: int | None = None
+class Fixed(Weighting):
+    """Σ wᵢ Lᵢ with the weights (or schedules) of the terms."""
 
     def combine(
         self,
@@ -116,44 +101,6 @@ class Balanced(Weighting):
         step: int,
         residuals: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Σ λᵢ wᵢ Lᵢ."""
+        """Σ wᵢ Lᵢ."""
         found = self._active(values, step)
-        if step != self.step or not found.keys() <= self.factors.keys():
-            self.factors = self.balance(found, parameters, step, residuals)
-            self.step = step
-        self.current |= {name: self.factors[name] * self.current[name] for name in found}
         return torch.stack([self.current[name] * value for name, value in found.items()]).sum()
-
-    @abstractmethod
-    def balance(
-        self,
-        values: Mapping[str, Tensor],
-        parameters: Sequence[Tensor],
-        step: int,
-        residuals: Mapping[str, Tensor] | None,
-    ) -> dict[str, float]:
-        """The factors λ of these terms at this step."""
-
-
-class Fixed(Balanced):
-    """Σ wᵢ Lᵢ with the weights (or schedules) of the terms."""
-
-    def balance(
-        self,
-        values: Mapping[str, Tensor],
-        parameters: Sequence[Tensor],
-        step: int,
-        residuals: Mapping[str, Tensor] | None,
-    ) -> dict[str, float]:
-        """1 for every term."""
-        return dict.fromkeys(values, 1.0)
-
-
-def numbers(values: Mapping[str, Tensor]) -> Tensor:
-    """The values as a float64 vector on the CPU, without graph."""
-    return torch.stack([value.detach() for value in values.values()]).double().cpu()
-
-
-def named(values: Mapping[str, Tensor], vector: Tensor) -> dict[str, float]:
-    """{name: number} for a vector in the order of the values."""
-    return dict(zip(values, vector.tolist(), strict=True))

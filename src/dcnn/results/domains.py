@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from dcnn.errors import InputError, needs_extra, unknown
+from dcnn.losses.weighting import GONE
 from dcnn.train.config import RunConfig, merge
 from dcnn.train.loop import Task
 from dcnn.train.run import Run
@@ -66,8 +67,12 @@ def as_config(config: RunConfig | Mapping[str, Any] | str | Path) -> Any:
 
 
 def config_of(run: Run) -> Any:
-    """The typed configuration of a run folder."""
-    return parse(run.config_values(), str(run.config_file))
+    """The typed configuration of a run folder; a weighting that is gone matters for going on with training alone."""
+    values = run.config_values()
+    loss = values.get("loss") or {}
+    if loss.get("weighting") in GONE:
+        values = {**values, "loss": {**loss, "weighting": "fixed", "weighting_options": {}}}
+    return parse(values, str(run.config_file))
 
 
 def build_task(config: RunConfig, folder: Path | None = None, given: Any = None) -> Task:
