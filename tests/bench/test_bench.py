@@ -84,7 +84,7 @@ def test_a_step_that_cannot_be_made_says_so(monkeypatch):
     monkeypatch.setattr(compiling, "machine_code", broken)
     with pytest.raises(DcnnError, match="compiled step could not be made"):
         training_step(pair.task, [pair.batch], "compiled")
-    pair.network.norm = torch.nn.BatchNorm1d(3)
+    pair.network.norm = torch.nn.Dropout(0.5)
     with pytest.raises(DcnnError, match="there is no traced step"):
         training_step(pair.task, [pair.batch], "traced")
 

@@ -40,7 +40,7 @@ def training_step(task: Task, batches: Sequence[Any], kind: str) -> Callable[[],
     module, turn = Residuals(task), cycle(batches)
     graph = graph_step(kind, module, task.terms, task.weighting, logging.getLogger(__name__), len(batches) - 1)
     if graph is None and kind != "eager":
-        raise DcnnError(f"there is no {kind} step of this network (batch statistics, or weights that depend on values)")
+        raise DcnnError(f"there is no {kind} step of this network (dropout, or weights that depend on values)")
     if graph is not None:
         for batch in batches:
             graph(batch, 0)
