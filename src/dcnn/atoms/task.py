@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from dcnn.atoms.atoms_batch import AtomsBatch
-from dcnn.atoms.batch_plan import BatchPlan
+from dcnn.atoms.batch_plan import BatchPlan, frames_per_batch
 from dcnn.atoms.batching import MEMORY, Batcher, pair_counts, shared_radius
 from dcnn.atoms.batching import scaled as scaled_arrays
 from dcnn.atoms.config import AtomsConfig, AtomsLoss, ScaleConfig, TermConfig
@@ -301,7 +300,7 @@ def build_atoms(
         frames,
         terms,
         weightings.get(loss.weighting, terms, **loss.weighting_options),
-        batch_size=_batch_size(config.training.batch_size, train),
+        batch_size=frames_per_batch(config.training.batch_size, train.sizes()),
         energy_per_atom=loss.energy_per_atom,
         energy_unit_eV=ENERGY[train.units.energy],
         seed=config.seed,
@@ -311,14 +310,6 @@ def build_atoms(
         batch_edges=config.training.batch_edges,
         workers=config.data.workers,
     )
-
-
-def _batch_size(given: int | str, train: Dataset) -> int:
-    """Frames of a batch. "auto": what was best for ethanol (10) and for aspirin (5); not tried where frames differ."""
-    if isinstance(given, int):
-        return given
-    sizes = train.sizes()
-    return math.ceil(90 / sizes[0]) if (sizes == sizes[0]).all() else 10
 
 
 def in_arrays(frames: Sequence[Structure]) -> Dataset:
